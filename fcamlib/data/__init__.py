@@ -1,0 +1,1 @@
+"""Data sources, each from its name to selective dependence classification (SDC) data."""

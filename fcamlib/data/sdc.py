@@ -1,0 +1,144 @@
+"""The container of every SDC task: segments live once, in a bank; an instance is a row of indices into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Bank:
+    """All segments of a task, stored once.
+
+    Parameters
+    ----------
+    values : (N, ...) tensor
+        Segments. Pictures are uint8 in (N, height, width, channels).
+    scale, shift : float
+        `values * scale + shift` is what a model sees; pictures become [-1, 1].
+    pictures : bool
+        Whether the last axis holds channels and is to be moved before height and width.
+    """
+
+    values: Tensor
+    scale: float = 1.0
+    shift: float = 0.0
+    pictures: bool = False
+
+    @property
+    def segment_shape(self) -> tuple[int, ...]:
+        """Shape of one segment as a model sees it (channels first for pictures)."""
+        shape = tuple(self.values.shape[1:])
+        return (shape[-1], *shape[:-1]) if self.pictures else shape
+
+    def rows(self, index: Int[Tensor, " n"], dtype: torch.dtype, channels_last: bool = False) -> Tensor:
+        """The segments at `index`, scaled, as a model sees them: (n, *segment_shape)."""
+        rows = self.values.index_select(0, index.long()).to(dtype).mul_(self.scale).add_(self.shift)
+        if not self.pictures:
+            return rows
+        rows = rows.movedim(-1, 1)  # a view, channels last in memory
+        return rows if channels_last else rows.contiguous()
+
+    def to(self, device: torch.device) -> Bank:
+        """The same bank on `device`."""
+        return replace(self, values=self.values.to(device))
+
+
+@dataclass(frozen=True)
+class SDCData:
+    """Instances of selective dependence classification.
+
+    Parameters
+    ----------
+    bank : Bank
+        The segments, shared by the splits of a task.
+    segments : (n, M) int32
+        Row of the bank at each place; padded places hold any valid row.
+    label : (n,) int64
+        True class, 0..K-1.
+    foreground : (n, M) bool
+        Truth of where the label comes from; used in measures, never in training.
+    mask : (n, M) bool or None
+        True for real segments; None where no instance is padded.
+    """
+
+    bank: Bank
+    segments: Int[Tensor, "n M"]
+    label: Int[Tensor, " n"]
+    foreground: Bool[Tensor, "n M"]
+    mask: Bool[Tensor, "n M"] | None = None
+
+    def __post_init__(self) -> None:
+        n, num_segments = self.segments.shape
+        if n == 0 or num_segments == 0:
+            raise ValueError(f"segments of shape {(n, num_segments)} hold no instance: give at least one.")
+        if len(self.label) != n or self.foreground.shape != self.segments.shape:
+            raise ValueError("segments, label and foreground differ in length: give one row each per instance.")
+        if int(self.segments.min()) < 0 or int(self.segments.max()) >= len(self.bank.values):
+            raise ValueError("segments point outside the bank: indices run from 0 to its number of rows less one.")
+        if self.mask is not None and not bool(self.mask.any(dim=1).all()):
+            raise ValueError("an instance has no segment: every row of mask needs at least one True.")
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    @property
+    def num_segments(self) -> int:
+        """Number of places M, padding included."""
+        return self.segments.shape[1]
+
+    def take(self, index: Int[Tensor, " b"]) -> SDCData:
+        """The instances at `index`, on the same bank."""
+        return replace(
+            self,
+            segments=self.segments[index],
+            label=self.label[index],
+            foreground=self.foreground[index],
+            mask=None if self.mask is None else self.mask[index],
+        )
+
+    def to(self, device: torch.device) -> SDCData:
+        """The same data on `device`."""
+        return replace(
+            self,
+            bank=self.bank.to(device),
+            segments=self.segments.to(device),
+            label=self.label.to(device),
+            foreground=self.foreground.to(device),
+            mask=None if self.mask is None else self.mask.to(device),
+        )
+
+
+@dataclass(frozen=True)
+class SDCTask:
+    """Train, validation and test data on one bank, with the names of the classes."""
+
+    splits: dict[str, SDCData]
+    class_names: tuple[str, ...]
+    title: str
+
+    @property
+    def bank(self) -> Bank:
+        """The bank that the splits share."""
+        return self.splits["train"].bank
+
+    def to(self, device: torch.device) -> SDCTask:
+        """The same task on `device`, its bank moved once."""
+        bank = self.bank.to(device)
+        return replace(self, splits={k: replace(v, bank=bank).to(device) for k, v in self.splits.items()})
+
+
+def distinct(index: Int[Tensor, "B M"]) -> tuple[Int[Tensor, " N"], Int[Tensor, "B M"]]:
+    """Distinct rows that occur in `index`, and the place of each entry among them."""
+    rows, inverse = torch.unique(index, return_inverse=True)
+    return rows, inverse
+
+
+def every_occurrence(index: Int[Tensor, "B M"]) -> tuple[Int[Tensor, " BM"], Int[Tensor, "B M"]]:
+    """The plain counterpart of `distinct`: every entry of `index` is a row of its own."""
+    return index.flatten(), torch.arange(index.numel(), device=index.device).view(index.shape)

@@ -1,0 +1,191 @@
+"""One pass over a data set gives every score of every aggregation.
+
+A context-free model is evaluated once per distinct segment of the data, and its scores are gathered: exact, and
+its cost is that of the bank instead of instances times segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fcamlib import metrics
+from fcamlib.data.sdc import SDCData, distinct
+from fcamlib.fcam import FCAM, PARADIGMS, FCAMOutput, log_attention, weighted_sum
+from fcamlib.numerics import PLAIN, Numerics
+
+_TABLE_CHUNK = 1024  # segments per pass
+_INSTANCE_CHUNK = 1024  # instances per pass
+
+
+@dataclass(frozen=True)
+class BatchScores:
+    """Scores of a batch, on the device."""
+
+    a_z: Float[Tensor, " B"]
+    s_y: Float[Tensor, " B"]
+    focus_hit: Bool[Tensor, " B"]
+    prediction_hit: Bool[Tensor, " B"]
+    prediction: Int[Tensor, " B"]
+    loss: Float[Tensor, " B"]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of a data set for one aggregation, in the order of its instances.
+
+    Parameters
+    ----------
+    a_z : (n,) float
+        Attention on the foreground.
+    s_y : (n,) float
+        Prediction score of the true label.
+    focus_hit, prediction_hit : (n,) bool
+        Whether the largest weight is on the foreground, and the predicted class the true one.
+    prediction : (n,) int
+    loss : (n,) float
+        The paradigm's training loss in nats.
+    """
+
+    a_z: NDArray[np.floating]
+    s_y: NDArray[np.floating]
+    focus_hit: NDArray[np.bool_]
+    prediction_hit: NDArray[np.bool_]
+    prediction: NDArray[np.int64]
+    loss: NDArray[np.floating]
+
+    def summary(self) -> dict[str, float]:
+        """Loss, accuracy, focus accuracy, SAIF and the four outcome fractions."""
+        outcomes = metrics.outcome_fractions(self.focus_hit, self.prediction_hit)
+        return {
+            "loss": float(self.loss.mean()),
+            "accuracy": outcomes["ftpt"] + outcomes["ffpt"],
+            "focus_accuracy": outcomes["ftpt"] + outcomes["ftpf"],
+            "saif": metrics.saif(self.a_z, self.s_y),
+            **outcomes,
+        }
+
+
+def batch_scores(output: FCAMOutput, data: SDCData, paradigm: str) -> BatchScores:
+    """Scores of a pass over the instances of `data`, predicting as `paradigm` does."""
+    log_prob = output.log_prob(paradigm)  # (B, K)
+    focus = output.log_alpha.argmax(dim=1, keepdim=True)
+    prediction = log_prob.argmax(dim=1)
+    return BatchScores(
+        a_z=(output.log_alpha.exp() * data.foreground).sum(dim=1),
+        s_y=log_prob.gather(1, data.label[:, None]).squeeze(1).exp(),
+        focus_hit=data.foreground.gather(1, focus).squeeze(1),
+        prediction_hit=prediction == data.label,
+        prediction=prediction,
+        loss=output.loss(paradigm, data.label, reduction="none"),
+    )
+
+
+def evaluate(
+    model: FCAM, data: SDCData, paradigms: Sequence[str] = PARADIGMS, numerics: Numerics = PLAIN
+) -> dict[str, Scores]:
+    """Scores of `model` on `data` for each way of predicting, in evaluation mode and without gradients.
+
+    Parameters
+    ----------
+    model : FCAM
+        Its mode is restored afterwards.
+    data : SDCData
+        On the device of `numerics`.
+    paradigms : sequence of "soft", "hard", "lvml"
+        Aggregations to report.
+    """
+    batches: dict[str, list[BatchScores]] = {paradigm: [] for paradigm in paradigms}
+    with evaluating(model), numerics.autocasting():
+        for part, output in outputs(model, data, paradigms, numerics):
+            for paradigm in paradigms:
+                batches[paradigm].append(batch_scores(output, part, paradigm))
+    return {paradigm: _gathered(parts) for paradigm, parts in batches.items()}
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; the previous mode is restored."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        model.train(was_training)
+
+
+def outputs(
+    model: FCAM, data: SDCData, paradigms: Sequence[str], numerics: Numerics
+) -> Iterator[tuple[SDCData, FCAMOutput]]:
+    """Chunks of instances with their pass through the model, valid for all `paradigms` at once."""
+    segmentwise = any(paradigm != "soft" for paradigm in paradigms)
+    table = _segment_table(model, data, segmentwise, numerics) if model.context_free else None
+    for start in range(0, len(data), _INSTANCE_CHUNK):
+        part = data.take(torch.arange(start, min(start + _INSTANCE_CHUNK, len(data)), device=data.label.device))
+        rows, index = distinct(part.segments)
+        segments = data.bank.rows(rows, numerics.dtype, numerics.channels_last) if table is None or "soft" in paradigms else None
+        if table is None:
+            yield part, _contextual(model, segments, index, part, segmentwise, paradigms)
+            continue
+        focus_logits, class_logits = table.lookup(part.segments)
+        log_alpha = log_attention(focus_logits, part.mask)
+        mixture_logits = None
+        if segments is not None:
+            encoded, index = model.encode(segments, index, part.mask)
+            mixture_logits = model.classification_model(weighted_sum(encoded, index, log_alpha.exp()))
+        yield part, FCAMOutput(log_alpha, mixture_logits, class_logits, part.mask)
+
+
+def _contextual(
+    model: FCAM, segments: Tensor, index: Tensor, part: SDCData, segmentwise: bool, paradigms: Sequence[str]
+) -> FCAMOutput:
+    """A pass whose encoder looks at whole instances, encoded once for all aggregations."""
+    encoded, index = model.encode(segments, index, part.mask)
+    log_alpha = log_attention(model.focus_model(encoded)[index], part.mask)
+    mixture = model.classification_model(weighted_sum(encoded, index, log_alpha.exp())) if "soft" in paradigms else None
+    single = model.classification_model(encoded)[index] if segmentwise else None
+    return FCAMOutput(log_alpha, mixture, single, part.mask)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Scores of each distinct segment of a data set."""
+
+    place: Int[Tensor, " N"]  # row of the bank -> row of the table
+    focus_logits: Float[Tensor, " U"]
+    class_logits: Float[Tensor, "U K"] | None
+
+    def lookup(self, segments: Int[Tensor, "B M"]) -> tuple[Tensor, Tensor | None]:
+        index = self.place[segments.long()]
+        return self.focus_logits[index], None if self.class_logits is None else self.class_logits[index]
+
+
+def _segment_table(model: FCAM, data: SDCData, segmentwise: bool, numerics: Numerics) -> _Table:
+    used = torch.unique(data.segments).long()
+    place = torch.zeros(len(data.bank.values), dtype=torch.long, device=used.device)
+    place[used] = torch.arange(len(used), device=used.device)
+    focus_logits, class_logits = [], []
+    for rows in used.split(_TABLE_CHUNK):
+        segments = data.bank.rows(rows, numerics.dtype, numerics.channels_last)
+        if model.encoder is not None:
+            segments = model.encoder(segments)
+        focus_logits.append(model.focus_model(segments))
+        if segmentwise:
+            class_logits.append(model.classification_model(segments))
+    return _Table(place, torch.cat(focus_logits), torch.cat(class_logits) if segmentwise else None)
+
+
+def _gathered(parts: list[BatchScores]) -> Scores:
+    columns = {}
+    for field in fields(BatchScores):
+        column = torch.cat([getattr(part, field.name) for part in parts]).cpu()
+        columns[field.name] = column.numpy()
+    return Scores(**columns)

@@ -1,0 +1,160 @@
+"""The focus-classify attention model (FCAM): an optional encoder, a focus model and a classification model.
+
+The model sees an instance as a row of indices into a small table of segments, so a segment that occurs twice
+in a batch is evaluated once. Handing it every occurrence as a row of its own gives the plain pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fcamlib.losses import Reduction, hard_attention_loss, lvml_loss, soft_attention_loss
+
+PARADIGMS = ("soft", "hard", "lvml")
+
+
+@dataclass(frozen=True)
+class FCAMOutput:
+    """What one pass gives; `mixture_logits` only for soft attention, `segment_logits` only for the other two."""
+
+    log_alpha: Float[Tensor, "B M"]  # log attention weights; exponentials sum to 1 over M
+    mixture_logits: Float[Tensor, "B K"] | None = None  # class logits of the weighted sum
+    segment_logits: Float[Tensor, "B M K"] | None = None  # class logits of each segment alone
+    mask: Bool[Tensor, "B M"] | None = None
+
+    def loss(self, paradigm: str, y: Int[Tensor, " B"], reduction: Reduction = "mean") -> Tensor:
+        """The training loss of `paradigm` ("soft", "hard" or "lvml"): () or (B,)."""
+        if paradigm == "soft":
+            return soft_attention_loss(self._mixture(), y, reduction)
+        loss = {"hard": hard_attention_loss, "lvml": lvml_loss}[paradigm]
+        return loss(self.log_alpha, self._log_likelihood(y), reduction, self.mask)
+
+    def log_prob(self, paradigm: str) -> Float[Tensor, "B K"]:
+        """Log probability of each class at test time.
+
+        soft: of the weighted sum; hard: of the segment with the largest weight; lvml: the mixture
+        log sum_j alpha_j p(x_j). Source: arXiv 2307.13421, sec. 2.
+        """
+        if paradigm == "soft":
+            return self._mixture().log_softmax(dim=-1)
+        log_prob = self._segments().log_softmax(dim=-1)  # (B, M, K)
+        if paradigm == "hard":
+            return log_prob[torch.arange(len(log_prob), device=log_prob.device), self.log_alpha.argmax(dim=1)]
+        return torch.logsumexp(self.log_alpha[..., None] + log_prob, dim=1)  # (B, K)
+
+    def _log_likelihood(self, y: Tensor) -> Tensor:
+        batch, num_segments, _ = self._segments().shape
+        index = y[:, None, None].expand(batch, num_segments, 1)
+        return self._segments().log_softmax(dim=-1).gather(2, index).squeeze(2)  # (B, M)
+
+    def _mixture(self) -> Tensor:
+        if self.mixture_logits is None:
+            raise ValueError("this pass was made without the weighted sum: ask the model for paradigm 'soft'.")
+        return self.mixture_logits
+
+    def _segments(self) -> Tensor:
+        if self.segment_logits is None:
+            raise ValueError("this pass was made without single segments: ask the model for 'hard' or 'lvml'.")
+        return self.segment_logits
+
+
+class FCAM(nn.Module):
+    """Focus-classify attention model.
+
+    Parameters
+    ----------
+    focus_model : module, (N, ...) -> (N,)
+        Scores segments; a softmax over an instance's segments gives the attention weights.
+    classification_model : module, (N, ...) -> (N, K)
+        Class logits of a segment or of a weighted sum of segments.
+    encoder : module, optional
+        Applied first. With attribute `context_free = False` it is called as `encoder(segments, mask)` on
+        (B, M, ...) and may look at a segment's neighbours; otherwise it maps single segments (N, ...).
+
+    Source: arXiv 2307.13421, sec. 2.
+    """
+
+    def __init__(
+        self, focus_model: nn.Module, classification_model: nn.Module, encoder: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        self.focus_model = focus_model
+        self.classification_model = classification_model
+        self.encoder = encoder
+
+    @property
+    def context_free(self) -> bool:
+        """Whether a segment's scores depend on that segment alone."""
+        return self.encoder is None or bool(getattr(self.encoder, "context_free", True))
+
+    def forward(
+        self,
+        segments: Tensor,
+        index: Int[Tensor, "B M"],
+        paradigm: str,
+        mask: Bool[Tensor, "B M"] | None = None,
+    ) -> FCAMOutput:
+        """One pass over a batch.
+
+        Parameters
+        ----------
+        segments : (N, ...) tensor
+            Table of the batch's segments.
+        index : (B, M) int
+            Row of `segments` at each place of each instance.
+        paradigm : "soft", "hard" or "lvml"
+            Decides whether the weighted sum or the single segments are classified.
+        mask : (B, M) bool, optional
+            True for real segments; padding gets weight zero.
+        """
+        encoded, index = self.encode(segments, index, mask)
+        log_alpha = log_attention(self.focus_model(encoded)[index], mask)  # (B, M)
+        if paradigm == "soft":
+            mixture = weighted_sum(encoded, index, log_alpha.exp())
+            return FCAMOutput(log_alpha, mixture_logits=_at_least_float32(self.classification_model(mixture)))
+        class_logits = _at_least_float32(self.classification_model(encoded))  # (N, K)
+        return FCAMOutput(log_alpha, segment_logits=class_logits[index], mask=mask)
+
+    def encode(self, segments: Tensor, index: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Encoded segments and the index of each place in them."""
+        if self.encoder is None:
+            return segments, index
+        if self.context_free:
+            return self.encoder(segments), index
+        encoded = self.encoder(segments[index], mask)  # (B, M, ...)
+        return encoded.flatten(0, 1), torch.arange(index.numel(), device=index.device).view(index.shape)
+
+
+def log_attention(
+    focus_logits: Float[Tensor, "B M"], mask: Bool[Tensor, "B M"] | None = None
+) -> Float[Tensor, "B M"]:
+    """Log attention weights, the log-softmax of the focus logits over the segments that `mask` keeps."""
+    focus_logits = _at_least_float32(focus_logits)
+    if mask is not None:
+        focus_logits = focus_logits.masked_fill(~mask, -torch.inf)
+    return focus_logits.log_softmax(dim=1)
+
+
+def weighted_sum(segments: Tensor, index: Int[Tensor, "B M"], alpha: Float[Tensor, "B M"]) -> Tensor:
+    """Sum of the segments at `index` with weights `alpha`: (N, ...), (B, M), (B, M) -> (B, ...).
+
+    One `embedding_bag`: the (B, M, ...) tensor of gathered segments is never made. Pictures that lie
+    channels-last in memory stay so.
+    """
+    channels_last = segments.dim() == 4 and segments.is_contiguous(memory_format=torch.channels_last)
+    table = segments.permute(0, 2, 3, 1) if channels_last else segments
+    total = functional.embedding_bag(
+        index, table.flatten(1), per_sample_weights=alpha.to(table.dtype), mode="sum"
+    )  # (B, D)
+    total = total.view(len(index), *table.shape[1:])
+    return total.permute(0, 3, 1, 2) if channels_last else total
+
+
+def _at_least_float32(value: Tensor) -> Tensor:
+    """Log-softmax and losses are taken in float32 or better, also under bfloat16 autocast."""
+    return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value

@@ -1,0 +1,129 @@
+r"""The training losses of the three attention paradigms, as pure functions.
+
+| here             | paper             | meaning                                                            |
+|------------------|-------------------|--------------------------------------------------------------------|
+| `log_alpha`      | $\log a_j$        | log attention weight of segment j (log-softmax of focus logits)    |
+| `log_likelihood` | $\log p_y(x_j)$   | log probability of the true label when only segment j is seen      |
+| `class_logits`   | $g(\sum_j a_j x_j)$ | class logits of the attention-weighted sum of the segments       |
+| `y`              | $y$               | true label                                                         |
+
+Axes: B batch, M segments, K classes. Source of the definitions: arXiv 2307.13421, sec. 2.
+Jensen's inequality gives LVML <= HA on every instance; both agree when M = 1 or alpha is one-hot.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+Reduction = Literal["mean", "none"]
+
+
+def soft_attention_loss(
+    class_logits: Float[Tensor, "B K"], y: Int[Tensor, " B"], reduction: Reduction = "mean"
+) -> Float[Tensor, ""] | Float[Tensor, " B"]:
+    r"""Cross-entropy of the prediction made from the attention-weighted sum of the segments.
+
+    $$\ell_{SA} = -\log p_y\Big(\sum_j a_j x_j\Big)$$
+
+    Parameters
+    ----------
+    class_logits : (B, K) float
+        Class logits of the weighted sum.
+    y : (B,) int
+        True labels, 0..K-1.
+    reduction : "mean" or "none"
+        Mean over the batch, or one loss per instance in nats.
+
+    Returns
+    -------
+    () or (B,) float, >= 0.
+
+    Source: arXiv 2307.13421, sec. 2.
+    """
+    return _reduce(functional.cross_entropy(class_logits, y, reduction="none"), reduction)
+
+
+def hard_attention_loss(
+    log_alpha: Float[Tensor, "B M"],
+    log_likelihood: Float[Tensor, "B M"],
+    reduction: Reduction = "mean",
+    mask: Bool[Tensor, "B M"] | None = None,
+) -> Float[Tensor, ""] | Float[Tensor, " B"]:
+    r"""Expected cross-entropy when one segment is drawn from the attention weights and classified.
+
+    $$\ell_{HA} = -\sum_j a_j \log p_y(x_j)$$
+
+    Parameters
+    ----------
+    log_alpha : (B, M) float
+        Log attention weights; their exponentials sum to 1 over the segments that `mask` keeps.
+    log_likelihood : (B, M) float
+        Log probability of the true label from each segment alone, <= 0.
+    reduction : "mean" or "none"
+        Mean over the batch, or one loss per instance in nats.
+    mask : (B, M) bool, optional
+        True for real segments. A masked segment adds nothing to the loss or to any gradient.
+
+    Returns
+    -------
+    () or (B,) float, >= 0.
+
+    Source: arXiv 2307.13421, sec. 2.
+    """
+    log_alpha, log_likelihood = _drop_padding(log_alpha, log_likelihood, mask)
+    return _reduce(-(log_alpha.exp() * log_likelihood).sum(dim=1), reduction)
+
+
+def lvml_loss(
+    log_alpha: Float[Tensor, "B M"],
+    log_likelihood: Float[Tensor, "B M"],
+    reduction: Reduction = "mean",
+    mask: Bool[Tensor, "B M"] | None = None,
+) -> Float[Tensor, ""] | Float[Tensor, " B"]:
+    r"""Latent-variable marginal likelihood: the segment that decides the label is summed out.
+
+    $$\ell_{LVML} = -\log \sum_j a_j\, p_y(x_j) = -\operatorname{logsumexp}_j(\log a_j + \log p_y(x_j))$$
+
+    Its gradient is $-\sum_j r_j \nabla[\log a_j + \log p_y(x_j)]$ with the posterior responsibilities
+    $r_j = a_j p_y(x_j) / \sum_l a_l p_y(x_l)$, where hard attention has the prior $a_j$
+    (this project's derivation).
+
+    Parameters
+    ----------
+    log_alpha : (B, M) float
+        Log attention weights; their exponentials sum to 1 over the segments that `mask` keeps.
+    log_likelihood : (B, M) float
+        Log probability of the true label from each segment alone, <= 0.
+    reduction : "mean" or "none"
+        Mean over the batch, or one loss per instance in nats.
+    mask : (B, M) bool, optional
+        True for real segments. A masked segment adds nothing to the loss or to any gradient.
+
+    Returns
+    -------
+    () or (B,) float, >= 0.
+
+    Source: arXiv 2307.13421, sec. 2.
+    """
+    log_alpha, log_likelihood = _drop_padding(log_alpha, log_likelihood, mask)
+    return _reduce(-torch.logsumexp(log_alpha + log_likelihood, dim=1), reduction)
+
+
+def _drop_padding(log_alpha: Tensor, log_likelihood: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Give padded segments weight zero and a finite likelihood, so that neither a value nor a gradient leaks."""
+    if mask is None:
+        return log_alpha, log_likelihood
+    return log_alpha.masked_fill(~mask, -torch.inf), log_likelihood.masked_fill(~mask, 0.0)
+
+
+def _reduce(loss: Tensor, reduction: Reduction) -> Tensor:
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "none":
+        return loss
+    raise ValueError(f"reduction={reduction!r} is unknown: use 'mean' or 'none'.")

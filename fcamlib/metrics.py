@@ -1,0 +1,93 @@
+"""Measures of accuracy and interpretability, on arrays of per-instance scores.
+
+`a_z` is the attention on the foreground (the sum over all foreground segments), `s_y` the prediction score of
+the true label, both in [0, 1] and of shape (n,). Source: arXiv 2307.13421, sec. 2; the threshold and the fixed
+bins are this project's choice (the public scripts' bins follow the data's range).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+SAIF_THRESHOLD = 0.8
+HISTOGRAM_EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+SAIF_TAUS = np.linspace(0.0, 1.0, 101)
+
+
+def saif(a_z: Float[np.ndarray, " n"], s_y: Float[np.ndarray, " n"], tau: float = SAIF_THRESHOLD) -> float:
+    r"""Strongly accurate interpretable fraction: the share of instances with both scores above `tau`.
+
+    $$\mathrm{SAIF}(\tau) = \frac1n \sum_i [a_z^{(i)} > \tau]\,[s_y^{(i)} > \tau]$$
+
+    Returns a fraction in [0, 1], not increasing in `tau`.
+    """
+    a_z, s_y = _scores(a_z, s_y)
+    if not 0.0 <= tau <= 1.0:
+        raise ValueError(f"tau={tau} is outside [0, 1]: choose a threshold between 0 and 1.")
+    return float(np.mean((a_z > tau) & (s_y > tau)))
+
+
+def saif_curve(a_z: Float[np.ndarray, " n"], s_y: Float[np.ndarray, " n"]) -> NDArray[np.float64]:
+    """SAIF at each threshold of `SAIF_TAUS` (0, 0.01, ..., 1), by one sort: shape (101,)."""
+    a_z, s_y = _scores(a_z, s_y)
+    weaker = np.sort(np.minimum(a_z, s_y))
+    return 1.0 - np.searchsorted(weaker, SAIF_TAUS, side="right") / weaker.size
+
+
+def outcome_fractions(focus_hit: Bool[np.ndarray, " n"], prediction_hit: Bool[np.ndarray, " n"]) -> dict[str, float]:
+    """Fractions of focus true/false x prediction true/false: `ftpt`, `ffpt`, `ftpf`, `ffpf`; they sum to 1.
+
+    Accuracy is ftpt + ffpt, focus accuracy ftpt + ftpf.
+    """
+    focus, prediction = np.asarray(focus_hit, dtype=bool), np.asarray(prediction_hit, dtype=bool)
+    if focus.shape != prediction.shape or focus.size == 0:
+        raise ValueError(f"focus_hit {focus.shape} and prediction_hit {prediction.shape} must be alike and not empty.")
+    return {
+        "ftpt": float(np.mean(focus & prediction)),
+        "ffpt": float(np.mean(~focus & prediction)),
+        "ftpf": float(np.mean(focus & ~prediction)),
+        "ffpf": float(np.mean(~focus & ~prediction)),
+    }
+
+
+def focus_prediction_histogram(a_z: Float[np.ndarray, " n"], s_y: Float[np.ndarray, " n"]) -> NDArray[np.float64]:
+    """Percent of instances in each cell [a_z bin, s_y bin] of the fixed 5 x 5 grid on [0, 1]; sums to 100.
+
+    A bin holds its lower edge and not its upper one, except the last, which holds both.
+    """
+    a_z, s_y = _scores(a_z, s_y)
+    counts, _, _ = np.histogram2d(a_z, s_y, bins=[np.asarray(HISTOGRAM_EDGES), np.asarray(HISTOGRAM_EDGES)])
+    return 100.0 * counts / a_z.size
+
+
+def t_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float, float]:
+    """Mean and Student-t confidence interval of independent values (seeds): (mean, low, high).
+
+    One value has no interval: low and high are NaN.
+    """
+    sample = np.asarray(values, dtype=float)
+    if sample.ndim != 1 or sample.size == 0:
+        raise ValueError(f"values of shape {sample.shape} have no mean: give one number per seed.")
+    mean = float(sample.mean())
+    if sample.size == 1:
+        return mean, float("nan"), float("nan")
+    half = stats.t.ppf(0.5 + confidence / 2, sample.size - 1) * sample.std(ddof=1) / np.sqrt(sample.size)
+    return mean, mean - float(half), mean + float(half)
+
+
+def _scores(a_z: np.ndarray, s_y: np.ndarray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Check that both are alike, finite and in [0, 1]; sums of weights may pass 1 by rounding and are clipped."""
+    pair = []
+    for name, value in (("a_z", a_z), ("s_y", s_y)):
+        array = np.asarray(value, dtype=np.float64)
+        if array.ndim != 1 or array.size == 0:
+            raise ValueError(f"{name} has shape {array.shape}: give one score per instance, at least one.")
+        if not np.all((array >= -1e-3) & (array <= 1 + 1e-3)):  # also refuses NaN
+            raise ValueError(f"{name} has values outside [0, 1] or NaN: give probabilities.")
+        pair.append(np.clip(array, 0.0, 1.0))
+    if pair[0].shape != pair[1].shape:
+        raise ValueError(f"a_z {pair[0].shape} and s_y {pair[1].shape} differ in length.")
+    return pair[0], pair[1]

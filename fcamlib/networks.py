@@ -1,0 +1,126 @@
+"""Focus and classification networks by name.
+
+A focus network maps segments (N, ...) to one score each (N,); a classification network maps them to class
+logits (N, K). Convolutional weights and dense weights start Xavier normal, biases at zero, drawn from the
+generator that is passed in. Max-pooling stands before ReLU: both commute, and pooling first is cheaper.
+Sizes of the CIFAR networks: arXiv 2307.13421, experiments; the others are this project's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from fcamlib.errors import UserError
+
+Shape = tuple[int, ...]
+
+
+class _Score(nn.Module):
+    """Drop the last axis, of size one: (N, 1) -> (N,)."""
+
+    def forward(self, score: Tensor) -> Tensor:
+        return score.squeeze(-1)
+
+
+def _dense(sizes: Sequence[int], bias: bool = True) -> list[nn.Module]:
+    """Dense layers with ReLU between them, none after the last."""
+    layers: list[nn.Module] = []
+    for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
+        layers += [nn.Linear(fan_in, fan_out, bias=bias), nn.ReLU()]
+    return layers[:-1]
+
+
+def _conv(fan_in: int, fan_out: int, kernel: int, *, pool: bool, bias: bool = True) -> list[nn.Module]:
+    layers: list[nn.Module] = [nn.Conv2d(fan_in, fan_out, kernel, bias=bias)]
+    return [*layers, nn.MaxPool2d(2), nn.ReLU()] if pool else [*layers, nn.ReLU()]
+
+
+def _cifar_focus(shape: Shape, dense: Sequence[int]) -> list[nn.Module]:
+    _require("CIFAR", shape, (3, 32, 32))
+    return [
+        *_conv(3, 32, 3, pool=True, bias=False),
+        *_conv(32, 64, 3, pool=True, bias=False),
+        *_conv(64, 64, 3, pool=False, bias=False),
+        nn.Flatten(),
+        *_dense([1024, *dense], bias=False),
+        _Score(),
+    ]
+
+
+def _cifar_classifier(shape: Shape, channels: tuple[int, int], dense: Sequence[int]) -> list[nn.Module]:
+    _require("CIFAR", shape, (3, 32, 32))
+    first, second = channels
+    return [*_conv(3, first, 5, pool=True), *_conv(first, second, 5, pool=True), nn.Flatten(), *_dense(dense)]
+
+
+def _digits_trunk(shape: Shape, channels: int, dense: Sequence[int]) -> list[nn.Module]:
+    _require("digits", shape, (1, 8, 8))
+    return [*_conv(1, channels, 3, pool=True), nn.Flatten(), *_dense([9 * channels, *dense])]  # 8 -> 6 -> 3
+
+
+def _require(name: str, shape: Shape, needed: Shape) -> None:
+    if shape != needed:
+        raise UserError(
+            f"segments of shape {shape} do not fit the {name} networks, which take {needed}: "
+            "set image_size to the network's, or choose the network 'mlp' or 'linear'."
+        )
+
+
+_FOCUS: dict[str, Callable[[Shape], list[nn.Module]]] = {
+    "cifar10": lambda shape: _cifar_focus(shape, [512, 64, 10, 1]),
+    "cifar100": lambda shape: _cifar_focus(shape, [512, 64, 1]),
+    "digits": lambda shape: [*_digits_trunk(shape, 16, [32, 1]), _Score()],
+    "mlp": lambda shape: [nn.Flatten(), *_dense([prod(shape), 128, 64, 1]), _Score()],
+    "linear": lambda shape: [nn.Flatten(), *_dense([prod(shape), 1], bias=False), _Score()],
+}
+
+_CLASSIFIER: dict[str, Callable[[Shape, int], list[nn.Module]]] = {
+    "cifar10": lambda shape, k: _cifar_classifier(shape, (6, 16), [400, 120, 84, 10, k]),
+    "cifar100": lambda shape, k: _cifar_classifier(shape, (16, 32), [800, 120, k]),
+    "digits": lambda shape, k: _digits_trunk(shape, 8, [32, k]),
+    "mlp": lambda shape, k: [nn.Flatten(), *_dense([prod(shape), 128, 64, k])],
+    "linear": lambda shape, k: [nn.Flatten(), *_dense([prod(shape), k], bias=False)],
+}
+
+FOCUS_NETWORKS = tuple(_FOCUS)
+CLASSIFICATION_NETWORKS = tuple(_CLASSIFIER)
+
+
+def focus_network(name: str, segment_shape: Shape, generator: torch.Generator) -> nn.Module:
+    """Focus network `name` for segments of `segment_shape`: (N, *segment_shape) -> scores (N,).
+
+    Names: `cifar10`, `cifar100` (3 x 32 x 32 pictures), `digits` (1 x 8 x 8), `mlp`, `linear` (any shape).
+    """
+    if name not in _FOCUS:
+        raise UserError(f"focus_network={name!r} is unknown: choose one of {', '.join(_FOCUS)}.")
+    with torch.device("meta"):  # the constructors' own initial values would draw from the global generator
+        network = nn.Sequential(*_FOCUS[name](segment_shape))
+    return _initialise(network, generator)
+
+
+def classification_network(
+    name: str, segment_shape: Shape, num_classes: int, generator: torch.Generator
+) -> nn.Module:
+    """Classification network `name`: (N, *segment_shape) -> class logits (N, num_classes).
+
+    Names: `cifar10`, `cifar100` (3 x 32 x 32 pictures), `digits` (1 x 8 x 8), `mlp`, `linear` (any shape).
+    """
+    if name not in _CLASSIFIER:
+        raise UserError(f"classification_network={name!r} is unknown: choose one of {', '.join(_CLASSIFIER)}.")
+    with torch.device("meta"):
+        network = nn.Sequential(*_CLASSIFIER[name](segment_shape, num_classes))
+    return _initialise(network, generator)
+
+
+def _initialise(network: nn.Sequential, generator: torch.Generator) -> nn.Module:
+    network.to_empty(device="cpu")
+    for layer in network:
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.xavier_normal_(layer.weight, generator=generator)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return network

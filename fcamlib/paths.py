@@ -1,0 +1,49 @@
+"""Where things are kept. Every folder can be moved with an environment variable.
+
+| variable       | in a source checkout | installed without one      | what it holds                        |
+|----------------|----------------------|----------------------------|--------------------------------------|
+| `FCAM_DATA`    | `data/`              | the user's data folder     | downloaded and unpacked data sets    |
+| `FCAM_RESULTS` | `results/`           | the user's data folder     | the run store                        |
+| `FCAM_FIGURES` | `figures/`           | `figures/`, working folder | what the notebooks save              |
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+
+def checkout() -> Path | None:
+    """The source checkout that this package is imported from, or None for an installed copy."""
+    root = Path(__file__).resolve().parent.parent
+    return root if (root / "pyproject.toml").is_file() and (root / "notebooks").is_dir() else None
+
+
+def _folder(variable: str, name: str, fallback: Path) -> Path:
+    if value := os.environ.get(variable):
+        return Path(value).expanduser().absolute()
+    root = checkout()
+    return root / name if root else fallback
+
+
+def data_dir() -> Path:
+    """Folder of the data sets (`FCAM_DATA`)."""
+    return _folder("FCAM_DATA", "data", platformdirs.user_data_path("fcam") / "data")
+
+
+def results_dir() -> Path:
+    """Folder of the run store (`FCAM_RESULTS`)."""
+    return _folder("FCAM_RESULTS", "results", platformdirs.user_data_path("fcam") / "results")
+
+
+def figures_dir() -> Path:
+    """Folder that figures are saved to (`FCAM_FIGURES`)."""
+    return _folder("FCAM_FIGURES", "figures", Path.cwd() / "figures")
+
+
+def recorded_dir() -> Path | None:
+    """Folder of the runs that are kept with the source, or None without a checkout."""
+    root = checkout()
+    return root / "results" / "recorded" if root else None

@@ -1,0 +1,28 @@
+"""One function per figure: arrays and tables in, a figure that shows itself in a notebook out.
+
+The functions read nothing and train nothing, so a change of colour never costs a run. Every figure is drawn on
+a white card of fixed size, readable on a light and on a dark page, with one colour, marker and line style per
+paradigm throughout.
+"""
+
+from fcamlib.plots.curves import learning_curves, saif_over_tau
+from fcamlib.plots.gallery import attention_gallery
+from fcamlib.plots.heatmaps import focus_prediction_heatmaps
+from fcamlib.plots.look import PARADIGM_LABEL, PARADIGM_STYLE, ParadigmStyle, style
+from fcamlib.plots.mosaics import sample_mosaics
+from fcamlib.plots.saving import save
+from fcamlib.plots.summary import accuracy_saif_summary
+
+__all__ = [
+    "PARADIGM_LABEL",
+    "PARADIGM_STYLE",
+    "ParadigmStyle",
+    "accuracy_saif_summary",
+    "attention_gallery",
+    "focus_prediction_heatmaps",
+    "learning_curves",
+    "saif_over_tau",
+    "sample_mosaics",
+    "save",
+    "style",
+]

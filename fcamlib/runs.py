@@ -1,0 +1,194 @@
+"""A run is a pure function of its config, kept in the store.
+
+`run(config)` returns the stored run or computes it. Notebooks, the command line and the pipeline all ask for
+runs this way, so that a figure never trains anything twice.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import logging
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors.torch import load_file
+from safetensors.torch import save as to_safetensors
+
+from fcamlib import __version__, metrics, paths, store
+from fcamlib.checkpoint import Row
+from fcamlib.config import RunConfig
+from fcamlib.data.mosaics import mosaic_task
+from fcamlib.data.sdc import SPLITS, SDCTask
+from fcamlib.evaluation import Scores, evaluate, evaluating, outputs
+from fcamlib.fcam import FCAM
+from fcamlib.networks import classification_network, focus_network
+from fcamlib.numerics import Numerics, reproducible
+from fcamlib.store import Run
+from fcamlib.training import fit
+
+log = logging.getLogger(__name__)
+NUM_EXAMPLES = 8  # test instances whose attention is kept for galleries
+MAX_EXAMPLE_SEGMENTS = 100  # of longer instances no example is kept
+
+
+def run(config: RunConfig, on_epoch: Callable[[Row], None] | None = None, fresh: bool = False) -> Run:
+    """The run of `config`: from the store, recorded runs first, or computed and stored.
+
+    An interrupted run resumes at its last checkpoint, to the same numbers. Two processes that ask for one run
+    compute it once.
+
+    Parameters
+    ----------
+    config : RunConfig
+    on_epoch : callable, optional
+        Called with the history row of each epoch as it is done.
+    fresh : bool
+        Compute even where the store has the run.
+    """
+    if not fresh and (stored := store.find(config)):
+        return stored
+    with store.locked(config):
+        if not fresh and (stored := store.find(config)):
+            return stored
+        return _compute(config, on_epoch)
+
+
+def run_all(configs: Iterable[RunConfig]) -> list[Run]:
+    """The runs of several configs, in order."""
+    return [run(config) for config in configs]
+
+
+def build_model(config: RunConfig, task: SDCTask) -> FCAM:
+    """The run's model with its initial weights, on its device and in its format."""
+    generator = torch.Generator().manual_seed(config.seed)
+    shape = task.bank.segment_shape
+    model = FCAM(
+        focus_network(config.model.focus, shape, generator),
+        classification_network(config.model.classifier, shape, len(task.class_names), generator),
+    )
+    Numerics.of(config.training).place(model)
+    return model
+
+
+def trained_model(finished: Run) -> tuple[FCAM, SDCTask]:
+    """Model and task of a run of this machine (recorded runs have no weights)."""
+    task = mosaic_task(finished.config.data, finished.config.seed).to(Numerics.of(finished.config.training).device)
+    model = build_model(finished.config, task)
+    model.load_state_dict(load_file(finished.folder / "model.safetensors"))
+    return model, task
+
+
+def _compute(config: RunConfig, on_epoch: Callable[[Row], None] | None) -> Run:
+    began = time.perf_counter()
+    numerics = Numerics.of(config.training)
+    task = mosaic_task(config.data, config.seed).to(numerics.device)
+    model = build_model(config, task)
+    checkpoint = store.writable(store.partial_dir(config)) / "checkpoint.safetensors"
+    result = fit(model, task, config.phases, config.training, config.seed, checkpoint, on_epoch)
+    with reproducible(config.training.threads):
+        scores = {split: evaluate(model, task.splits[split], numerics=numerics) for split in SPLITS}
+        examples = _examples(model, task, config, numerics, scores["test"][config.aggregation])
+    history = pd.DataFrame(result.history)
+    summary = {
+        "title": task.title,
+        "paradigm": config.paradigm,
+        "splits": {split: _split_summary(scores[split][config.aggregation]) for split in SPLITS},
+        "aggregations": {s: {p: scores[s][p].summary() for p in scores[s]} for s in SPLITS},
+        "selection": result.selection,
+        "provenance": provenance(numerics) | {
+            "train_seconds": round(float(history["seconds"].sum()), 1),
+            "last_session_seconds": round(time.perf_counter() - began, 1),
+        },
+    }
+    kept = {f"{split}_{name}": getattr(scores[split][config.aggregation], name) for split in SPLITS for name in _KEPT}
+    weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    files = {"scores.npz": _npz(kept), "examples.npz": _npz(examples), "model.safetensors": to_safetensors(weights)}
+    return store.write(config, history, summary, files)
+
+
+_KEPT = ("a_z", "s_y", "focus_hit", "prediction_hit")
+
+
+def _split_summary(scores: Scores) -> dict[str, Any]:
+    return {
+        **scores.summary(),
+        "n": len(scores.a_z),
+        "histogram": metrics.focus_prediction_histogram(scores.a_z, scores.s_y).tolist(),
+        "saif_curve": metrics.saif_curve(scores.a_z, scores.s_y).tolist(),
+    }
+
+
+def _examples(
+    model: FCAM, task: SDCTask, config: RunConfig, numerics: Numerics, scores: Scores
+) -> dict[str, np.ndarray]:
+    """The first test instances with their segments and attention weights."""
+    test = task.splits["test"]
+    number = min(NUM_EXAMPLES, len(test)) if test.num_segments <= MAX_EXAMPLE_SEGMENTS else 0
+    if number == 0:
+        return {}
+    few = test.take(torch.arange(number, device=test.label.device))
+    with evaluating(model), numerics.autocasting():
+        _, output = next(outputs(model, few, [config.aggregation], numerics))
+    return {
+        "segments": few.bank.values[few.segments.long()].cpu().numpy(),
+        "alpha": output.log_alpha.exp().float().cpu().numpy(),
+        "label": few.label.cpu().numpy(),
+        "foreground": few.foreground.cpu().numpy(),
+        "prediction": scores.prediction[:number],
+        "s_y": scores.s_y[:number].astype(np.float32),
+    }
+
+
+def provenance(numerics: Numerics) -> dict[str, Any]:
+    """Versions, hardware, commit and date: what a reader needs to judge a number."""
+    device = torch.cuda.get_device_name(numerics.device) if numerics.device.type == "cuda" else _cpu()
+    packages = ("torch", "torchvision", "numpy", "scikit-learn")
+    return {
+        "fcamlib": __version__,
+        "commit": _commit(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "device": device,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in packages},
+    }
+
+
+def _cpu() -> str:
+    """Processor's name, as far as the system tells."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return " ".join(line.split(":", 1)[1].split())
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _commit() -> str:
+    """The checkout's commit, with "+" where tracked files differ from it; empty without a checkout."""
+    root = paths.checkout()
+    if root is None:
+        return ""
+    try:
+        git = ["git", "-C", str(root)]
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return commit.stdout.strip()[:12] + ("+" if changed.returncode == 1 else "") if commit.returncode == 0 else ""
+
+
+def _npz(arrays: dict[str, np.ndarray]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **{k: v.astype(np.float32) if v.dtype == np.float64 else v for k, v in arrays.items()})
+    return buffer.getvalue()
