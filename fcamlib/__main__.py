@@ -87,14 +87,18 @@ def run_command(config_path: Path | None, fresh: bool, as_json: bool, **options:
     if config_path is not None:
         if given:
             first = next(iter(given))
-            raise UserError(f"--config and --{ONE_RUN.get(first, first).replace('_', '-')} exclude each other: give one.")
+            raise UserError(
+                f"--config and --{ONE_RUN.get(first, first).replace('_', '-')} exclude each other: give one."
+            )
         from fcamlib.store import load_config
 
         configs = [load_config(config_path)]
     else:
         for field, option in ONE_RUN.items():
             if "," in given.get(field, ""):
-                raise UserError(f"{option}={given[field]} is more than one: `fcam run` trains one, `fcam grid` several.")
+                raise UserError(
+                    f"{option}={given[field]} is more than one: `fcam run` trains one, `fcam grid` several."
+                )
         configs = experiment({"paradigms": "hybrid", **given}).configs()
     _train(configs, fresh, as_json)
 

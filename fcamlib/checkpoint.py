@@ -1,11 +1,14 @@
 """The state of a fit between two epochs, and the file that it resumes from.
 
-A checkpoint is one safetensors file: tensors by role, everything else as JSON in its header. No pickle.
+A checkpoint is one safetensors file: tensors by role, everything else as JSON in its header, with the checksum of both.
+No pickle.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,10 +20,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from fcamlib.errors import StoreError
 from fcamlib.fcam import FCAM
 
+log = logging.getLogger(__name__)
 Row = dict[str, Any]  # one epoch of history, or one compared learning rate
 State = dict[str, Tensor]
+
+
+NO_SCORE = (-1.0, 0.0)  # below every validation score
 
 
 @dataclass
@@ -33,14 +41,9 @@ class Candidate:
     epoch: int = 0  # epochs done in this phase
     history: list[Row] = field(default_factory=list)
     failure: str = ""  # why it stopped, where the loss diverged
-    best: State | None = None  # weights of the best validation epoch, where the run keeps those
-    best_score: tuple[float, float] = (-1.0, 0.0)
-
-    def score(self, keep: str) -> tuple[float, float]:
-        """Validation accuracy, ties broken by lower validation loss; a diverged candidate loses to all."""
-        if self.failure:
-            return (-2.0, 0.0)
-        return self.best_score if keep == "best" else validation_score(self.history[-1])
+    search_score: tuple[float, float] = NO_SCORE  # what candidates are compared by
+    best_score: tuple[float, float] = NO_SCORE  # of the best validation epoch
+    best: State | None = None  # its weights, where the run keeps those
 
 
 @dataclass
@@ -49,9 +52,7 @@ class FitState:
 
     start: State  # weights at the beginning of the phase
     phase: int = 0
-    number: int = 0  # candidate in training; equal to their count when the winner is being finished
-    current: Candidate | None = None
-    winner: Candidate | None = None  # best candidate of the phase so far
+    candidates: list[Candidate] = field(default_factory=list)  # of the phase, in the order of its learning rates
     history: list[Row] = field(default_factory=list)  # of the phases that are done
     selection: list[Row] = field(default_factory=list)  # one row per compared learning rate
 
@@ -61,54 +62,70 @@ def validation_score(row: Row) -> tuple[float, float]:
     return (row["validation_accuracy"], -row["validation_loss"])
 
 
+_CANDIDATE_FIELDS = ("learning_rate", "epoch", "history", "failure", "search_score", "best_score")
+
+
 def save_checkpoint(path: Path, state: FitState) -> None:
     """Write `state` to `path`, whole or not at all."""
     tensors = {f"start/{name}": value for name, value in state.start.items()}
-    content: dict[str, Any] = {
-        "phase": state.phase,
-        "number": state.number,
-        "history": state.history,
-        "selection": state.selection,
-    }
-    for role, candidate in (("current", state.current), ("winner", state.winner)):
-        if candidate is None:
-            continue
-        tensors |= {f"{role}/model/{name}": value for name, value in candidate.model.state_dict().items()}
-        tensors |= {f"{role}/best/{name}": value for name, value in (candidate.best or {}).items()}
+    content = {name: getattr(state, name) for name in ("phase", "history", "selection")} | {"candidates": []}
+    for number, candidate in enumerate(state.candidates):
+        content["candidates"].append({name: getattr(candidate, name) for name in _CANDIDATE_FIELDS})
+        tensors |= {f"{number}/model/{name}": value for name, value in candidate.model.state_dict().items()}
+        tensors |= {f"{number}/best/{name}": value for name, value in (candidate.best or {}).items()}
         for index, slots in candidate.optimizer.state_dict()["state"].items():
-            tensors |= {f"{role}/optimizer/{index}/{slot}": value for slot, value in slots.items() if value is not None}
-        kept = ("learning_rate", "epoch", "history", "failure", "best_score")
-        content[role] = {name: getattr(candidate, name) for name in kept}
-    path.parent.mkdir(parents=True, exist_ok=True)
+            kept = {slot: value for slot, value in slots.items() if value is not None}
+            tensors |= {f"{number}/optimizer/{index}/{slot}": value for slot, value in kept.items()}
     beside = path.with_suffix(".part")
     contiguous = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    save_file(contiguous, beside, metadata={"state": json.dumps(content)})
-    os.replace(beside, path)
+    described = json.dumps(content)
+    metadata = {"state": described, "sha256": _checksum(described, contiguous)}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(contiguous, beside, metadata=metadata)
+        os.replace(beside, path)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StoreError(
+            f"the checkpoint '{path}' cannot be written ({reason}): make room and start again; "
+            "what is stored stays, and training goes on from the checkpoint before."
+        ) from None
+
+
+def _checksum(described: str, tensors: State) -> str:
+    """sha256 over everything that a checkpoint restores."""
+    digest = hashlib.sha256(described.encode())
+    for name, value in sorted(tensors.items()):
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def load_checkpoint(path: Path, new_candidate: Callable[[int, float], Candidate]) -> FitState | None:
-    """The state in `path`, or None where the file is damaged.
+    """The state in `path`, or None, with a warning, where the file is damaged.
 
     `new_candidate(phase, learning_rate)` makes the model and optimiser that the tensors are put into.
     """
     try:
         with safe_open(path, framework="pt") as file:
-            content = json.loads((file.metadata() or {})["state"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in list(file.keys())}
+        if _checksum(metadata["state"], tensors) != metadata["sha256"]:
+            raise ValueError("another checksum")
     except (SafetensorError, OSError, KeyError, ValueError):
+        log.warning("the checkpoint '%s' is damaged: training starts from its beginning.", path)
         return None
-    state = FitState(_below(tensors, "start/"), content["phase"], content["number"])
+    content = json.loads(metadata["state"])
+    state = FitState(_below(tensors, "start/"), content["phase"])
     state.history, state.selection = content["history"], content["selection"]
-    for role in ("current", "winner"):
-        if role in content:
-            setattr(state, role, _candidate(new_candidate, state.phase, content[role], _below(tensors, f"{role}/")))
+    for number, fields in enumerate(content["candidates"]):
+        candidate = new_candidate(state.phase, fields["learning_rate"])
+        state.candidates.append(_restored(candidate, fields, _below(tensors, f"{number}/")))
     return state
 
 
-def _candidate(
-    new_candidate: Callable[[int, float], Candidate], phase: int, content: dict[str, Any], tensors: State
-) -> Candidate:
-    candidate = new_candidate(phase, content["learning_rate"])
+def _restored(candidate: Candidate, fields: dict[str, Any], tensors: State) -> Candidate:
+    """Put stored fields, weights and optimiser state into a fresh candidate."""
     candidate.model.load_state_dict(_below(tensors, "model/"))
     slots: dict[int, State] = {}
     for name, value in _below(tensors, "optimizer/").items():
@@ -116,8 +133,8 @@ def _candidate(
         slots.setdefault(int(index), {})[slot] = value
     groups = candidate.optimizer.state_dict()["param_groups"]
     candidate.optimizer.load_state_dict({"state": slots, "param_groups": groups})
-    candidate.epoch, candidate.history = content["epoch"], content["history"]
-    candidate.failure, candidate.best_score = content["failure"], tuple(content["best_score"])
+    candidate.epoch, candidate.history, candidate.failure = fields["epoch"], fields["history"], fields["failure"]
+    candidate.search_score, candidate.best_score = tuple(fields["search_score"]), tuple(fields["best_score"])
     candidate.best = _below(tensors, "best/") or None
     return candidate
 

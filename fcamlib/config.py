@@ -8,7 +8,6 @@ Nothing here imports torch, so that a command line or a pipeline starts at once.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
@@ -20,7 +19,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from fcamlib import paths
-from fcamlib.errors import DataError, UserError
+from fcamlib.errors import DataError, UserError, explain
 
 Paradigm = Literal["soft", "hard", "lvml"]
 Schedule = Literal["soft", "hard", "lvml", "hybrid"]
@@ -29,6 +28,7 @@ Precision = Literal["float64", "float32", "bfloat16"]
 MemoryLayout = Literal["channels_last", "contiguous"]
 Device = Literal["auto", "cpu", "cuda"]
 SCHEDULES: tuple[Schedule, ...] = ("soft", "hard", "lvml", "hybrid")
+NETWORKS = ("cifar10", "cifar100", "digits", "mlp", "linear")  # what `fcamlib.networks` holds, known without torch
 
 
 class Frozen(BaseModel):
@@ -132,7 +132,8 @@ def portable_source(source: str) -> str:
 def short_source(source: str) -> str:
     """The data source as part of a file name."""
     name = portable_source(source).removeprefix("folder:")
-    return "".join(c if c.isalnum() or c in "-_" else "-" for c in name).strip("-").lower() or "data"
+    readable = "".join(c if c.isalnum() or c in "-_" else "-" for c in name).strip("-").lower()
+    return readable[:48] or "data"  # a file name holds 255 bytes, and a letter takes up to four
 
 
 def folder_path(source: str) -> Path:
@@ -153,11 +154,14 @@ def folder_fingerprint(source: str) -> str:
     """sha256 over the sorted relative names and sizes of the files below a folder source."""
     root = folder_path(source)
     lines = []
-    for parent, _, files in os.walk(root):
+    for parent, _, files in os.walk(root, followlinks=True):  # as torchvision's ImageFolder does
         for file in files:
             path = Path(parent, file)
-            lines.append(f"{path.relative_to(root).as_posix()}\t{path.stat().st_size}")
-    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+            try:
+                lines.append(f"{path.relative_to(root).as_posix()}\t{path.stat().st_size}")
+            except OSError as error:
+                raise DataError(f"the file '{path}' cannot be read ({error.strerror}): mend or remove it.") from None
+    return hashlib.sha256("\n".join(sorted(lines)).encode(errors="surrogateescape")).hexdigest()
 
 
 # Settings of each kind of source where the user gives none. The CIFAR networks are the paper's; the sizes and
@@ -194,11 +198,11 @@ SOURCE_DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-def _as_list(value: Any) -> Any:
+def _as_list(value: Any, loader: type[yaml.SafeLoader] | type[yaml.BaseLoader] = yaml.SafeLoader) -> Any:
     """Text from a shell or papermill as a list: "[0, 1]", "0,1", "0" or a single value."""
     if isinstance(value, str):
         try:
-            loaded = yaml.safe_load(value) if value.strip().startswith("[") else value.split(",")
+            loaded = yaml.load(value, loader) if value.strip().startswith("[") else value.split(",")
         except yaml.YAMLError:
             return value
         value = [v.strip() if isinstance(v, str) else v for v in loaded]
@@ -207,16 +211,14 @@ def _as_list(value: Any) -> Any:
 
 
 def _as_names(value: Any) -> Any:
-    """A list of class names; digits arrive as numbers."""
-    value = _as_list(value)
+    """A list of names; text stays as it is written, so that a class may be called 01 or no."""
+    value = _as_list(value, yaml.BaseLoader)
     return [str(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_names)]
 Rates = Annotated[tuple[Annotated[float, Field(gt=0, le=100)], ...], BeforeValidator(_as_list)]
-Seeds = Annotated[
-    tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], BeforeValidator(_as_list), Field(min_length=1)
-]
+Seeds = Annotated[tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], BeforeValidator(_as_list), Field(min_length=1)]
 Schedules = Annotated[tuple[Schedule, ...], BeforeValidator(_as_names), Field(min_length=1)]
 
 
@@ -230,9 +232,11 @@ class Experiment(Frozen):
     foreground: Names = Field((), description="classes that decide the label, comma-separated")
     background: Names = Field((), description="classes of the other segments; default all others")
     num_segments: int = Field(5, ge=2, le=100_000, description="segments of a mosaic, one of them foreground")
-    num_train: int = Field(0, ge=0, description="training mosaics")
-    num_validation: int = Field(0, ge=0, description="validation mosaics, from training pictures held out")
-    num_test: int = Field(0, ge=0, description="test mosaics, from test pictures")
+    num_train: int = Field(0, ge=0, le=100_000_000, description="training mosaics")
+    num_validation: int = Field(
+        0, ge=0, le=100_000_000, description="validation mosaics, from training pictures held out"
+    )
+    num_test: int = Field(0, ge=0, le=100_000_000, description="test mosaics, from test pictures")
     image_size: int = Field(0, ge=0, le=1024, description="height and width of a segment in pixels")
     paper_split: bool = Field(False, description="draw test mosaics from training pictures, as the public scripts do")
     paradigms: Schedules = Field(SCHEDULES, description="any of soft, hard, lvml, hybrid")
@@ -256,10 +260,10 @@ class Experiment(Frozen):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        if self.kind not in SOURCE_DEFAULTS:
+        if self.kind not in SOURCE_DEFAULTS or (self.kind != "folder" and self.dataset != self.kind):
             raise ValueError(f"dataset='{self.dataset}' is unknown: choose digits, cifar10, cifar100 or folder:PATH")
-        if self.kind == "folder" and not self.dataset.removeprefix("folder:"):
-            raise ValueError("dataset='folder:' names no folder: write folder:PATH")
+        if self.dataset in ("folder", "folder:"):
+            raise ValueError(f"dataset='{self.dataset}' names no folder: write folder:PATH")
         if self.kind == "folder" and not self.foreground:
             raise ValueError(
                 f"foreground is empty: dataset='{self.dataset}' needs the classes that decide the label, "
@@ -267,12 +271,17 @@ class Experiment(Frozen):
             )
         if len(self.foreground) == 1:
             raise ValueError(f"foreground={self.foreground[0]} is one class: name at least two to tell apart")
-        for name in ("foreground", "background", "seeds", "paradigms"):
+        for name in ("foreground", "background", "seeds", "paradigms", "learning_rates", "hard_learning_rates"):
             values = getattr(self, name)
             if len(set(values)) < len(values):
                 raise ValueError(f"{name}={','.join(map(str, values))} names a value twice: give each once")
-        if both := sorted(set(self.foreground) & set(self.background)):
+        if both := sorted(set(self._foreground()) & set(self.background)):
             raise ValueError(f"background names {both[0]!r}, which is foreground too: a class can be only one of them")
+        for name in ("focus_network", "classification_network"):
+            if getattr(self, name) not in ("", *NETWORKS):
+                raise ValueError(f"{name}='{getattr(self, name)}' is unknown: choose one of {', '.join(NETWORKS)}")
+        if 0 < self.image_size < 4:
+            raise ValueError(f"image_size={self.image_size} is too small: give at least 4 pixels")
         if "hybrid" in self.paradigms and not 0 < self._switch() < self._filled("epochs"):
             raise ValueError(
                 f"switch_epoch={self.switch_epoch} does not lie inside epochs={self._filled('epochs')}: "
@@ -308,15 +317,10 @@ class Experiment(Frozen):
         )
 
     def _data(self) -> MosaicsConfig:
-        foreground = self.foreground
-        if self.kind == "cifar100" and not foreground:
-            from fcamlib.data.cifar import CIFAR100_FOREGROUND  # imports torchvision, so only where needed
-
-            foreground = tuple(CIFAR100_FOREGROUND)
         return MosaicsConfig(
             source=self.dataset,
             fingerprint=folder_fingerprint(self.dataset) if self.kind == "folder" else "",
-            foreground=foreground or self._filled("foreground"),
+            foreground=self._foreground(),
             background=self.background,
             num_segments=self.num_segments,
             num_train=self._filled("num_train"),
@@ -325,6 +329,13 @@ class Experiment(Frozen):
             image_size=self._filled("image_size"),
             paper_split=self.paper_split,
         )
+
+    def _foreground(self) -> tuple[str, ...]:
+        if self.kind == "cifar100" and not self.foreground:
+            from fcamlib.data.cifar import CIFAR100_FOREGROUND  # imports numpy, so only where needed
+
+            return tuple(CIFAR100_FOREGROUND)
+        return self._filled("foreground")
 
     def _phases(self, paradigm: Schedule) -> tuple[Phase, ...]:
         epochs = self._filled("epochs")
@@ -353,27 +364,12 @@ class Experiment(Frozen):
         return getattr(self, name) or SOURCE_DEFAULTS[self.kind][name]
 
 
-def experiment(parameters: Mapping[str, Any]) -> Experiment:
-    """Parameters as text or values -> a checked `Experiment`; the first fault is one sentence (`UserError`)."""
+def experiment(parameters: Mapping[str, Any], called: Mapping[str, str] | None = None) -> Experiment:
+    """Parameters as text or values -> a checked `Experiment`; the first fault is one sentence (`UserError`).
+
+    `called` holds the names that the user knows fields by, where they differ.
+    """
     try:
         return Experiment.model_validate(dict(parameters))
     except ValidationError as error:
-        raise UserError(explain(error, Experiment)) from None
-
-
-def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """The first fault of a validation error as one sentence: field, value, what is allowed."""
-    fault = error.errors()[0]
-    if fault["type"] == "value_error":  # written by a validator above
-        return fault["msg"].removeprefix("Value error, ") + "."
-    name = str(fault["loc"][0]) if fault["loc"] else model.__name__
-    if fault["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(name, model.model_fields, n=1)
-        hint = f"did you mean '{near[0]}'? " if near else ""
-        return f"'{name}' is not a parameter: {hint}known are {', '.join(model.model_fields)}."
-    allowed = fault["msg"][0].lower() + fault["msg"][1:]
-    if fault["type"] == "missing":
-        return f"{name} is missing: give {model.model_fields[name].description}."
-    field = model.model_fields.get(name)
-    about = f" ({field.description})" if field and field.description else ""
-    return f"{name}={fault['input']!r} is not allowed: {allowed}{about}."
+        raise UserError(explain(error, Experiment, called)) from None

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
 
 
 class UserError(ValueError):
@@ -29,4 +34,68 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-__all__ = ["DataError", "DivergenceError", "StoreError", "UserError", "one_line"]
+def explain(error: ValidationError, model: type[BaseModel], called: Mapping[str, str] | None = None) -> str:
+    """The first fault of a validation error as one sentence: field, value, what is allowed.
+
+    Parameters
+    ----------
+    error : ValidationError
+    model : type
+        The configuration that was to be made.
+    called : mapping, optional
+        Names that the user knows fields by, where they differ.
+    """
+    fault = error.errors(include_url=False)[0]
+    if fault["type"] == "value_error":  # written by a validator of `model`
+        return fault["msg"].removeprefix("Value error, ") + "."
+    if not fault["loc"]:
+        return f"{_needed(fault)}."
+    place = [part for part in fault["loc"] if isinstance(part, str)] or [str(fault["loc"][0])]
+    owner = _owner(model, place)
+    name = ".".join([*place[:-1], (called or {}).get(place[-1], place[-1])])
+    if fault["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(place[-1], owner.model_fields, n=1)
+        hint = f"did you mean '{near[0]}'? " if near else ""
+        return f"'{name}' is not a parameter: {hint}known are {', '.join(owner.model_fields)}."
+    field = owner.model_fields.get(place[-1])
+    about = field.description if field and field.description else ""
+    if fault["type"] == "missing":
+        return f"{name} is missing: give {about or 'it'}."
+    value = repr(fault["input"])
+    shown = value if len(value) <= 60 else value[:57] + "..."
+    return f"{name}={shown} is not allowed: {_needed(fault)}" + (f" ({about})." if about else ".")
+
+
+def _owner(model: type[BaseModel], place: list[str]) -> type[BaseModel]:
+    """The model, `model` or one nested in it, that holds the field at `place`."""
+    for name in place[:-1]:
+        annotation = model.model_fields[name].annotation if name in model.model_fields else None
+        kinds = (annotation, *get_args(annotation))
+        model = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), model)
+    return model
+
+
+def _needed(fault: Any) -> str:
+    """What pydantic's fault asks for, in plain words."""
+    context = fault.get("ctx", {})
+    words = {
+        "int": "give a whole number",
+        "float": "give a number",
+        "bool": "give true or false",
+        "string": "give text",
+        "tuple": "give a list, such as 1,2",
+        "literal": f"choose {str(context.get('expected', '')).removeprefix(chr(39) * 2 + ', ')}",
+        "too_short": f"give at least {context.get('min_length')} of them",
+        "greater_than": f"give more than {context.get('gt')}",
+        "greater_than_equal": f"give {context.get('ge')} or more",
+        "less_than": f"give less than {context.get('lt')}",
+        "less_than_equal": f"give {context.get('le')} or less",
+        "finite_number": "give a finite number",
+        "json_invalid": f"it is not JSON ({context.get('error')})",
+        "model_type": "names with their values are needed",
+    }
+    kind = str(fault["type"])
+    return words.get(kind) or words.get(kind.split("_", 1)[0]) or fault["msg"][0].lower() + fault["msg"][1:]
+
+
+__all__ = ["DataError", "DivergenceError", "StoreError", "UserError", "explain", "one_line"]

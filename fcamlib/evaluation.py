@@ -112,14 +112,15 @@ def evaluate(
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; the previous mode is restored."""
-    was_training = model.training
+    """Evaluation mode without gradients; the previous mode of every part is restored."""
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with torch.inference_mode():
             yield
     finally:
-        model.train(was_training)
+        for module, was_training in modes:
+            module.training = was_training
 
 
 def outputs(
@@ -131,16 +132,17 @@ def outputs(
     for start in range(0, len(data), _INSTANCE_CHUNK):
         part = data.take(torch.arange(start, min(start + _INSTANCE_CHUNK, len(data)), device=data.label.device))
         rows, index = distinct(part.segments)
-        segments = data.bank.rows(rows, numerics.dtype, numerics.channels_last) if table is None or "soft" in paradigms else None
         if table is None:
+            segments = data.bank.rows(rows, numerics.dtype, numerics.channels_last)
             yield part, _contextual(model, segments, index, part, segmentwise, paradigms)
             continue
         focus_logits, class_logits = table.lookup(part.segments)
         log_alpha = log_attention(focus_logits, part.mask)
         mixture_logits = None
-        if segments is not None:
+        if "soft" in paradigms:
+            segments = data.bank.rows(rows, numerics.dtype, numerics.channels_last)
             encoded, index = model.encode(segments, index, part.mask)
-            mixture_logits = model.classification_model(weighted_sum(encoded, index, log_alpha.exp()))
+            mixture_logits = model.class_logits(weighted_sum(encoded, index, log_alpha.exp()))
         yield part, FCAMOutput(log_alpha, mixture_logits, class_logits, part.mask)
 
 
@@ -150,8 +152,8 @@ def _contextual(
     """A pass whose encoder looks at whole instances, encoded once for all aggregations."""
     encoded, index = model.encode(segments, index, part.mask)
     log_alpha = log_attention(model.focus_model(encoded)[index], part.mask)
-    mixture = model.classification_model(weighted_sum(encoded, index, log_alpha.exp())) if "soft" in paradigms else None
-    single = model.classification_model(encoded)[index] if segmentwise else None
+    mixture = model.class_logits(weighted_sum(encoded, index, log_alpha.exp())) if "soft" in paradigms else None
+    single = model.class_logits(encoded)[index] if segmentwise else None
     return FCAMOutput(log_alpha, mixture, single, part.mask)
 
 
@@ -179,7 +181,7 @@ def _segment_table(model: FCAM, data: SDCData, segmentwise: bool, numerics: Nume
             segments = model.encoder(segments)
         focus_logits.append(model.focus_model(segments))
         if segmentwise:
-            class_logits.append(model.classification_model(segments))
+            class_logits.append(model.class_logits(segments))
     return _Table(place, torch.cat(focus_logits), torch.cat(class_logits) if segmentwise else None)
 
 

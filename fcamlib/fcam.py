@@ -116,9 +116,12 @@ class FCAM(nn.Module):
         log_alpha = log_attention(self.focus_model(encoded)[index], mask)  # (B, M)
         if paradigm == "soft":
             mixture = weighted_sum(encoded, index, log_alpha.exp())
-            return FCAMOutput(log_alpha, mixture_logits=_at_least_float32(self.classification_model(mixture)))
-        class_logits = _at_least_float32(self.classification_model(encoded))  # (N, K)
-        return FCAMOutput(log_alpha, segment_logits=class_logits[index], mask=mask)
+            return FCAMOutput(log_alpha, mixture_logits=self.class_logits(mixture))
+        return FCAMOutput(log_alpha, segment_logits=self.class_logits(encoded)[index], mask=mask)
+
+    def class_logits(self, segments: Float[Tensor, "N ..."]) -> Float[Tensor, "N K"]:
+        """Class logits of encoded segments or of their weighted sums, in float32 or better."""
+        return _at_least_float32(self.classification_model(segments))
 
     def encode(self, segments: Tensor, index: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Encoded segments and the index of each place in them."""
@@ -130,9 +133,7 @@ class FCAM(nn.Module):
         return encoded.flatten(0, 1), torch.arange(index.numel(), device=index.device).view(index.shape)
 
 
-def log_attention(
-    focus_logits: Float[Tensor, "B M"], mask: Bool[Tensor, "B M"] | None = None
-) -> Float[Tensor, "B M"]:
+def log_attention(focus_logits: Float[Tensor, "B M"], mask: Bool[Tensor, "B M"] | None = None) -> Float[Tensor, "B M"]:
     """Log attention weights, the log-softmax of the focus logits over the segments that `mask` keeps."""
     focus_logits = _at_least_float32(focus_logits)
     if mask is not None:

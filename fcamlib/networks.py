@@ -9,6 +9,7 @@ Sizes of the CIFAR networks: arXiv 2307.13421, experiments; the others are this 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from math import prod
 
 import torch
@@ -29,7 +30,7 @@ class _Score(nn.Module):
 def _dense(sizes: Sequence[int], bias: bool = True) -> list[nn.Module]:
     """Dense layers with ReLU between them, none after the last."""
     layers: list[nn.Module] = []
-    for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for fan_in, fan_out in pairwise(sizes):
         layers += [nn.Linear(fan_in, fan_out, bias=bias), nn.ReLU()]
     return layers[:-1]
 
@@ -102,9 +103,7 @@ def focus_network(name: str, segment_shape: Shape, generator: torch.Generator) -
     return _initialise(network, generator)
 
 
-def classification_network(
-    name: str, segment_shape: Shape, num_classes: int, generator: torch.Generator
-) -> nn.Module:
+def classification_network(name: str, segment_shape: Shape, num_classes: int, generator: torch.Generator) -> nn.Module:
     """Classification network `name`: (N, *segment_shape) -> class logits (N, num_classes).
 
     Names: `cifar10`, `cifar100` (3 x 32 x 32 pictures), `digits` (1 x 8 x 8), `mlp`, `linear` (any shape).

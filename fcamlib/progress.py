@@ -34,6 +34,8 @@ def training_bar(config: RunConfig) -> Iterator[Callable[[Row], None] | None]:
 
         def on_epoch(row: Row) -> None:
             accuracy = row.get("validation_accuracy", row["train_accuracy"])
-            progress.update(bar, advance=1, description=f"{row['paradigm']} lr {row['learning_rate']:g} accuracy {accuracy:.3f}")
+            progress.update(
+                bar, advance=1, description=f"{row['paradigm']} lr {row['learning_rate']:g} accuracy {accuracy:.3f}"
+            )
 
         yield on_epoch

@@ -24,9 +24,10 @@ from safetensors.torch import save as to_safetensors
 
 from fcamlib import __version__, metrics, paths, store
 from fcamlib.checkpoint import Row
-from fcamlib.config import RunConfig
+from fcamlib.config import MosaicsConfig, RunConfig, folder_fingerprint, folder_path
 from fcamlib.data.mosaics import mosaic_task
 from fcamlib.data.sdc import SPLITS, SDCTask
+from fcamlib.errors import DataError
 from fcamlib.evaluation import Scores, evaluate, evaluating, outputs
 from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network, focus_network
@@ -56,7 +57,7 @@ def run(config: RunConfig, on_epoch: Callable[[Row], None] | None = None, fresh:
     if not fresh and (stored := store.find(config)):
         return stored
     with store.locked(config):
-        if not fresh and (stored := store.find(config)):
+        if not fresh and (stored := store.find(config, report=False)):  # by a process that this one waited for
             return stored
         return _compute(config, on_epoch)
 
@@ -89,9 +90,10 @@ def trained_model(finished: Run) -> tuple[FCAM, SDCTask]:
 def _compute(config: RunConfig, on_epoch: Callable[[Row], None] | None) -> Run:
     began = time.perf_counter()
     numerics = Numerics.of(config.training)
+    _require_same_folder(config.data)
     task = mosaic_task(config.data, config.seed).to(numerics.device)
     model = build_model(config, task)
-    checkpoint = store.writable(store.partial_dir(config)) / "checkpoint.safetensors"
+    checkpoint = store.writable(store.partial_dir(config)) / store.CHECKPOINT
     result = fit(model, task, config.phases, config.training, config.seed, checkpoint, on_epoch)
     with reproducible(config.training.threads):
         scores = {split: evaluate(model, task.splits[split], numerics=numerics) for split in SPLITS}
@@ -103,7 +105,8 @@ def _compute(config: RunConfig, on_epoch: Callable[[Row], None] | None) -> Run:
         "splits": {split: _split_summary(scores[split][config.aggregation]) for split in SPLITS},
         "aggregations": {s: {p: scores[s][p].summary() for p in scores[s]} for s in SPLITS},
         "selection": result.selection,
-        "provenance": provenance(numerics) | {
+        "provenance": provenance(numerics)
+        | {
             "train_seconds": round(float(history["seconds"].sum()), 1),
             "last_session_seconds": round(time.perf_counter() - began, 1),
         },
@@ -112,6 +115,15 @@ def _compute(config: RunConfig, on_epoch: Callable[[Row], None] | None) -> Run:
     weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     files = {"scores.npz": _npz(kept), "examples.npz": _npz(examples), "model.safetensors": to_safetensors(weights)}
     return store.write(config, history, summary, files)
+
+
+def _require_same_folder(data: MosaicsConfig) -> None:
+    """Refuse a folder whose files are not those that the config, and so the run's name, was made for."""
+    if data.fingerprint and folder_fingerprint(data.source) != data.fingerprint:
+        raise DataError(
+            f"dataset='{data.source}': the files in '{folder_path(data.source)}' are not those that the config was made "
+            "for: give the same pictures, or make a new config from options."
+        )
 
 
 _KEPT = ("a_z", "s_y", "focus_hit", "prediction_hit")
@@ -190,5 +202,6 @@ def _commit() -> str:
 
 def _npz(arrays: dict[str, np.ndarray]) -> bytes:
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **{k: v.astype(np.float32) if v.dtype == np.float64 else v for k, v in arrays.items()})
+    single: dict[str, Any] = {name: v.astype(np.float32) if v.dtype == np.float64 else v for name, v in arrays.items()}
+    np.savez_compressed(buffer, **single)
     return buffer.getvalue()

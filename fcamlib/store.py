@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from fcamlib import paths
@@ -32,6 +32,7 @@ from fcamlib.errors import StoreError
 
 log = logging.getLogger(__name__)
 SUMS = "SHA256SUMS"
+CHECKPOINT = "checkpoint.safetensors"
 RECORDED_FILES = ("config.json", "history.csv", "summary.json", "examples.npz")
 
 
@@ -67,22 +68,26 @@ class Run:
         return self.folder.parent == paths.recorded_dir()
 
 
-def find(config: RunConfig) -> Run | None:
-    """The stored run of `config`, recorded ones first; a damaged one is reported and passed over."""
+def find(config: RunConfig, report: bool = True) -> Run | None:
+    """The stored run of `config`, recorded ones first; a damaged one is reported, if asked, and passed over."""
     for root in (paths.recorded_dir(), paths.results_dir()):
-        if root is None or not (root / config.name).is_dir():
+        if root is None or not os.path.isdir(folder := root / config.name):
             continue
-        if not (fault := damage(root / config.name)):
-            return Run(root / config.name)
-        log.warning("the stored run '%s' is damaged (%s): it is computed anew.", root / config.name, fault)
+        fault = damage(folder)
+        if not fault and Run(folder).config.digest() != config.digest():
+            fault = "config.json is another run's"
+        if not fault:
+            return Run(folder)
+        if report:
+            log.warning("the stored run '%s' is damaged (%s): it is not used, and computed anew.", folder, fault)
     return None
 
 
 def damage(folder: Path) -> str:
-    """What is wrong with a stored run: empty where every file has its checksum."""
+    """What is wrong with a stored run: empty where every file has its checksum and the config can be read."""
     try:
         lines = (folder / SUMS).read_text("utf-8").splitlines()
-        sums = dict(reversed(line.split("  ", 1)) for line in lines)
+        sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
     except (OSError, ValueError):
         return f"{SUMS} is missing or unreadable"
     if missing := sorted({"config.json", "history.csv", "summary.json"} - set(sums)):
@@ -93,6 +98,10 @@ def damage(folder: Path) -> str:
             return f"{name} is missing"
         if _sha256(path) != expected:
             return f"{name} does not have its checksum"
+    try:
+        RunConfig.model_validate_json((folder / "config.json").read_bytes())
+    except ValidationError:
+        return "config.json is of another version"
     return ""
 
 
@@ -109,40 +118,62 @@ def stored_runs() -> list[Run]:
 
 def _runs(root: Path) -> list[Run]:
     runs = []
-    for folder in sorted(root.glob("*")) if root.is_dir() else []:
-        if not (folder / SUMS).is_file():
-            continue
-        if fault := damage(folder):
+    for folder, fault in survey(root):
+        if fault:
             log.warning("the stored run '%s' is damaged (%s) and left out.", folder, fault)
         else:
             runs.append(Run(folder))
     return runs
 
 
+def survey(root: Path) -> list[tuple[Path, str]]:
+    """Each run's folder below `root`, sorted by name, with what is wrong with it."""
+    folders = sorted(root.glob("[!.]*")) if os.path.isdir(root) else []
+    runs = [folder for folder in folders if any((folder / name).exists() for name in (SUMS, "config.json"))]
+    return [(folder, damage(folder)) for folder in runs]
+
+
+def unfinished_runs() -> list[str]:
+    """Names of the runs that can go on from a checkpoint and are not stored."""
+    names = (path.parent.name for path in _partial_root().glob(f"*/{CHECKPOINT}"))
+    return sorted(name for name in names if not (paths.results_dir() / name / SUMS).exists())
+
+
+def _partial_root() -> Path:
+    return paths.results_dir() / ".partial"
+
+
 def partial_dir(config: RunConfig) -> Path:
     """Where an unfinished run keeps its checkpoint."""
-    return paths.results_dir() / ".partial" / config.name
+    return _partial_root() / config.name
 
 
 @contextmanager
 def locked(config: RunConfig) -> Iterator[None]:
     """Hold the run: a second process that wants it waits. The lock falls with the process."""
-    folder = writable(paths.results_dir() / ".locks")
-    with FileLock(folder / f"{config.name}.lock"):
+    lock = FileLock(writable(paths.results_dir() / ".locks") / f"{config.name}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        log.info("another process computes '%s': waiting for it.", config.name)
+        lock.acquire()
+    try:
         yield
+    finally:
+        lock.release()
 
 
-def writable(folder: Path) -> Path:
+def writable(
+    folder: Path, called: str = "results folder", advice: str = "set FCAM_RESULTS to a folder that can"
+) -> Path:
     """`folder`, made if need be; one sentence where nothing can be written there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:
-        raise StoreError(
-            f"the results folder '{paths.results_dir()}' cannot be written ({error.strerror}): "
-            "set FCAM_RESULTS to a folder that can."
-        ) from None
+        shown = paths.results_dir() if folder.is_relative_to(paths.results_dir()) else folder
+        raise StoreError(f"the {called} '{shown}' cannot be written ({error.strerror}): {advice}.") from None
 
 
 def write(config: RunConfig, history: pd.DataFrame, summary: dict[str, Any], files: Mapping[str, bytes]) -> Run:
@@ -157,35 +188,37 @@ def write(config: RunConfig, history: pd.DataFrame, summary: dict[str, Any], fil
         "summary.json": json.dumps(summary, indent=1, allow_nan=False).encode() + b"\n",
         **files,
     }
-    try:
-        _write_all(beside, content)
-        _replace(beside, target)
-    except OSError as error:
-        raise StoreError(f"the run '{target}' cannot be written ({error.strerror}): make room and start again.") from None
+    _put(beside, target, content)
     shutil.rmtree(partial_dir(config), ignore_errors=True)
     return Run(target)
 
 
 def record(run: Run, recorded: Path) -> Run:
     """Copy a run without its scores and weights to the folder of recorded runs, its paths made portable."""
+    beside = writable(recorded, "folder of recorded runs", "make it writable") / f".new-{run.folder.name}"
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir()
+    data = run.config.data.model_copy(update={"source": portable_source(run.config.data.source)})
+    config = run.config.model_copy(update={"data": data})
+    content = {name: (run.folder / name).read_bytes() for name in RECORDED_FILES}
+    content["config.json"] = config.model_dump_json(indent=2).encode() + b"\n"
     target = recorded / run.folder.name
-    with tempfile.TemporaryDirectory(dir=writable(recorded), prefix=".new-") as scratch:
-        beside = Path(scratch) / "run"
-        beside.mkdir()
-        data = run.config.data.model_copy(update={"source": portable_source(run.config.data.source)})
-        config = run.config.model_copy(update={"data": data})
-        content = {name: (run.folder / name).read_bytes() for name in RECORDED_FILES}
-        content["config.json"] = config.model_dump_json(indent=2).encode() + b"\n"
-        _write_all(beside, content)
-        _replace(beside, target)
+    _put(beside, target, content)
     return Run(target)
 
 
-def _write_all(folder: Path, content: Mapping[str, bytes]) -> None:
-    for name, data in content.items():
-        _write_durably(folder / name, data)
-    sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in content.items())
-    _write_durably(folder / SUMS, sums.encode())
+def _put(beside: Path, target: Path, content: Mapping[str, bytes]) -> None:
+    """Write the files of a run into the folder `beside`, and rename it to `target` when all are there."""
+    try:
+        for name, data in content.items():
+            _write_durably(beside / name, data)
+        sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in content.items())
+        _write_durably(beside / SUMS, sums.encode())
+        _replace(beside, target)
+    except OSError as error:
+        raise StoreError(
+            f"the run '{target}' cannot be written ({error.strerror}): make room and start again."
+        ) from None
 
 
 def _write_durably(path: Path, data: bytes) -> None:
@@ -196,10 +229,13 @@ def _write_durably(path: Path, data: bytes) -> None:
 
 
 def _replace(beside: Path, target: Path) -> None:
-    """Rename a finished folder into place; an old one, damaged or outdated, goes first."""
+    """Rename a finished folder into place; an old one, damaged or outdated, steps aside whole."""
+    old = beside.with_name(f"{beside.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
     if target.exists():
-        shutil.rmtree(target)
+        os.replace(target, old)
     os.replace(beside, target)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _sha256(path: Path) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fcamlib.checkpoint import Candidate, FitState, Row, State, load_checkpoint, save_checkpoint, validation_score
+from fcamlib.checkpoint import NO_SCORE, Candidate, FitState, Row, State, load_checkpoint, save_checkpoint, validation_score
 from fcamlib.config import Phase, TrainingConfig
 from fcamlib.data.sdc import SDCTask, distinct
 from fcamlib.errors import DivergenceError
@@ -101,35 +101,29 @@ class _Trainer:
 
     def advance(self, state: FitState) -> None:
         """Do one epoch, or one change of candidate or phase."""
-        phase = self.phases[state.phase]
-        if state.number == len(phase.learning_rates):
-            return self._finish(state, phase)
-        if state.current is None:
-            state.current = self.candidate(state.phase, phase.learning_rates[state.number])
-            state.current.model.load_state_dict(state.start)
-        candidate = state.current
-        if not candidate.failure and candidate.epoch < (phase.search_epochs or phase.epochs):
-            return self._epoch(state, candidate, phase)
-        if len(phase.learning_rates) > 1:
-            state.selection.append(self._report(state.phase, candidate))
-        if state.winner is None or candidate.score(self.config.keep) > state.winner.score(self.config.keep):
-            state.winner = candidate
-        state.current, state.number = None, state.number + 1
-        return None
+        phase, candidates = self.phases[state.phase], state.candidates
+        search = phase.search_epochs or phase.epochs
+        if candidates and not candidates[-1].failure and candidates[-1].epoch < search:
+            self._epoch(state, candidates[-1], phase)
+        elif len(candidates) < len(phase.learning_rates):
+            candidates.append(self.candidate(state.phase, phase.learning_rates[len(candidates)]))
+            candidates[-1].model.load_state_dict(state.start)
+        else:
+            self._go_on(state, phase)
 
-    def _finish(self, state: FitState, phase: Phase) -> None:
-        winner = state.winner
-        assert winner is not None
-        if winner.failure:
-            raise DivergenceError(winner.failure)
+    def _go_on(self, state: FitState, phase: Phase) -> None:
+        """Train the best candidate to the end of the phase; where its loss diverges the next best takes over."""
+        alive = [candidate for candidate in state.candidates if not candidate.failure]
+        if not alive:
+            raise DivergenceError(state.candidates[0].failure)
+        winner = max(alive, key=lambda candidate: candidate.search_score)
         if winner.epoch < phase.epochs:
             return self._epoch(state, winner, phase)
-        for row in state.selection:
-            if row["phase"] == state.phase:
-                row["chosen"] = row["learning_rate"] == winner.learning_rate
+        if len(state.candidates) > 1:
+            state.selection += [self._report(state.phase, c, c is winner) for c in state.candidates]
         state.start = winner.best if self.config.keep == "best" and winner.best else _copied(winner.model)
         state.history += winner.history
-        state.phase, state.number, state.winner = state.phase + 1, 0, None
+        state.phase, state.candidates = state.phase + 1, []
         return None
 
     def candidate(self, number: int, learning_rate: float) -> Candidate:
@@ -152,9 +146,12 @@ class _Trainer:
             "learning_rate": candidate.learning_rate,
             **{f"train_{key}": value for key, value in train.items()},
         }
-        last = candidate.epoch in (phase.search_epochs, phase.epochs)
-        if not candidate.failure and (last or candidate.epoch % self.config.evaluate_every == 0):
+        search = phase.search_epochs or phase.epochs
+        due = candidate.epoch in (search, phase.epochs) or candidate.epoch % self.config.evaluate_every == 0
+        if due and not candidate.failure:
             row |= self._measures(candidate, phase.paradigm, state.phase)
+        if due and not candidate.failure:
+            self._judge(candidate, row, search)
         row["seconds"] = round(time.perf_counter() - began, 3)
         candidate.history.append(row)
         self.on_epoch(row)
@@ -193,31 +190,39 @@ class _Trainer:
         row: Row = {}
         for split in ("validation", "test"):
             scores = evaluate(candidate.model, self.task.splits[split], [paradigm], self.numerics)[paradigm]
-            if not np.isfinite(scores.loss).all():
-                candidate.failure = self._divergence(candidate, paradigm, phase, f"on {split} data")
+            if np.isfinite(scores.loss).all():
+                summary = scores.summary()
+                row |= {f"{split}_{key}": summary[key] for key in ("loss", "accuracy", "focus_accuracy", "saif")}
+            elif split == "validation":  # test data never decide
+                candidate.failure = self._divergence(candidate, paradigm, phase, "on validation data")
                 return row
-            summary = scores.summary()
-            row |= {f"{split}_{key}": summary[key] for key in ("loss", "accuracy", "focus_accuracy", "saif")}
-        if self.config.keep == "best" and validation_score(row) > candidate.best_score:
-            candidate.best, candidate.best_score = _copied(candidate.model), validation_score(row)
         return row
+
+    def _judge(self, candidate: Candidate, row: Row, search: int) -> None:
+        """Keep the score that learning rates are compared by, and the weights of the best epoch so far."""
+        score = validation_score(row)
+        if self.config.keep == "best" and score > candidate.best_score:
+            candidate.best, candidate.best_score = _copied(candidate.model), score
+        if candidate.epoch <= search:
+            candidate.search_score = candidate.best_score if self.config.keep == "best" else score
 
     def _divergence(self, candidate: Candidate, paradigm: str, phase: int, where: str) -> str:
         return (
             f"the {paradigm} loss became NaN or infinite {where} (phase {phase + 1} of {len(self.phases)}, epoch "
-            f"{candidate.epoch + 1}) with learning rate {candidate.learning_rate:g}: choose a smaller one."
+            f"{len(candidate.history) + 1}) with learning rate {candidate.learning_rate:g}: choose a smaller one."
         )
 
-    def _report(self, phase: int, candidate: Candidate) -> Row:
-        accuracy, negative_loss = candidate.score(self.config.keep)
+    def _report(self, phase: int, candidate: Candidate, chosen: bool) -> Row:
+        accuracy, negative_loss = candidate.search_score
+        compared = candidate.search_score > NO_SCORE
         return {
             "phase": phase,
             "learning_rate": candidate.learning_rate,
             "epochs": candidate.epoch,
-            "validation_accuracy": None if candidate.failure else accuracy,
-            "validation_loss": None if candidate.failure else -negative_loss,
+            "validation_accuracy": accuracy if compared else None,
+            "validation_loss": -negative_loss if compared else None,
             "failure": candidate.failure,
-            "chosen": False,
+            "chosen": chosen,
         }
 
 
@@ -241,4 +246,3 @@ class _Meter:
 
 def _copied(model: nn.Module) -> State:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
-

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from http.client import PARTIAL_CONTENT, HTTPException
 from pathlib import Path
 from typing import Literal
+from urllib.error import HTTPError
 
 import numpy as np
 from filelock import FileLock
@@ -250,6 +251,8 @@ def _stream(spec: CifarSpec, root: Path, url: str, num_done: int) -> Iterator[tu
     except DataError:
         raise
     except (OSError, HTTPException, ValueError) as error:
+        if isinstance(error, HTTPError):
+            error.close()
         raise _failed(spec, root, url, f"failed ({error})") from error
 
 

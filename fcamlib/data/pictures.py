@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Int64, UInt8
@@ -19,7 +20,12 @@ from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
 VALIDATION_SHARE = 0.1  # of the training pictures of each class
-TITLES = {"digits": "digits", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "folder:cifar10-jpeg": "CIFAR-10 (JPEG copy)"}
+TITLES = {
+    "digits": "digits",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "folder:cifar10-jpeg": "CIFAR-10 (JPEG copy)",
+}
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ def _digits() -> Pictures:
     return Pictures(values, label[order], len(train), tuple(str(d) for d in range(10)), white=16)
 
 
-def _cifar(name: str) -> Pictures:
+def _cifar(name: Literal["cifar10", "cifar100"]) -> Pictures:
     from fcamlib.data.cifar import load_cifar
 
     arrays = load_cifar(name, paths.data_dir())

@@ -73,10 +73,9 @@ def learning_curves(
         ax.set_title(heading)
         ax.set(ylim=(-0.02, 1.02), yticks=UNIT_TICKS)
         ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.tick_params(labelbottom=True)
     for ax in (grid[0, 1], grid[1, 0]):
         ax.set_xlabel("epoch")
-        ax.tick_params(labelbottom=True)
-    grid[0, 1].tick_params(labelbottom=True)
     grid[1, 1].set_axis_off()
     grid[1, 1].legend(handles=_key(seeds_of, band, switch_epoch), loc="center left", borderaxespad=0.0)
     if title:

@@ -82,6 +82,11 @@ class Block:
         """Height of one line: pictures and the bars below them."""
         return self.side + 0.06 + self.num_paradigms * BAR_STEP + 0.09
 
+    @property
+    def verdict_left(self) -> float:
+        """Left edge of the predictions."""
+        return self.left + self.grid.columns * (self.side + GAP) + 0.02
+
     def corner(self, segment: int) -> tuple[float, float]:
         """Return the left and top of a segment's picture.
 
@@ -170,6 +175,7 @@ def attention_gallery(
     for instance, name in enumerate(truth):
         block = Block(first.left, first.top + instance * block_height, side, grid, first.num_paradigms)
         ax.text(MARGIN, block.top - HEAD_HEIGHT, f"label: {label_names[name]}", va="top", fontweight="bold")
+        ax.text(block.verdict_left, block.bar_top(0, 0) - 0.04, "predicted, $s_y$", va="bottom", fontsize=NOTE_SIZE)
         _draw_pictures(ax, block, images[instance], mask[instance], instance)
         for position, verdict in enumerate(verdicts[instance]):
             _draw_verdict(ax, block, position, verdict, instance)
@@ -268,12 +274,11 @@ def _draw_verdict(ax: Axes, block: Block, position: int, verdict: Verdict, insta
         corner = (block.corner(segment)[0], block.bar_top(line, position))
         gid = f"weight-{verdict.paradigm}-{instance}-{segment}"
         _draw_bar(ax, corner, block.side, float(weight), look.color, gid, segment == focus)
-    right_edge = block.left + block.grid.columns * (block.side + GAP)
     symbol = RIGHT if verdict.is_right else WRONG
     middle = block.bar_top(0, position) + BAR_HEIGHT / 2
     text = f"{symbol} {shortened(verdict.predicted)} {verdict.score:.2f}"
     ax.text(
-        right_edge + 0.03,
+        block.verdict_left,
         middle,
         text,
         va="center_baseline",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -13,11 +14,12 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import ArrayLike
 
 from fcamlib.plots.checks import array_within, by_paradigm
-from fcamlib.plots.look import CARD, INK, PARADIGM_LABEL, PageFigure, styled
+from fcamlib.plots.look import BODY_SIZE, CARD, INK, PARADIGM_LABEL, PageFigure, styled
 
 BIN_EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+EDGE_LABELS = ("0", ".2", ".4", ".6", ".8", "1")
 NUM_BINS = len(BIN_EDGES) - 1
-DARK_CELL = 25.0  # percent from which a cell is dark enough for white figures
+DARK_CELL = 35.0  # percent from which white figures have more contrast than dark ones
 # From white to near black through slate: lightness falls all the way, so it prints, and no paradigm has this hue.
 SHARE_COLORS = LinearSegmentedColormap.from_list("share", [CARD, "#cfd9e2", "#7f97ab", "#3d5468", "#13202c"])
 # Square root, because one cell often holds most instances and the small ones are the finding; always 0 to 100.
@@ -56,7 +58,7 @@ def focus_prediction_heatmaps(histograms: Mapping[str, Mapping[str, ArrayLike]],
         width, height = (6.4, 0.9 + 2.75 * num_rows) if num_columns == 2 else (4.4, 4.2)
     else:
         num_rows, num_columns = len(rows), len(names)
-        width, height = max(3.6, 1.0 + 1.5 * num_columns), 1.35 + 1.55 * num_rows
+        width, height = max(4.4, 0.8 + 1.55 * num_columns), 1.75 + 1.6 * num_rows
     fig = PageFigure(figsize=(width, height), layout="constrained")
     grid = fig.subplots(num_rows, num_columns, sharex=True, sharey=True, squeeze=False)
     _fill(grid, rows, list(names))
@@ -64,7 +66,7 @@ def focus_prediction_heatmaps(histograms: Mapping[str, Mapping[str, ArrayLike]],
     fig.suptitle(": ".join(part for part in (title, only_row) if part))
     fig.supxlabel("attention on the foreground, $a_z$")
     fig.supylabel("prediction score of the true label, $s_y$")
-    _add_scale(fig, grid)
+    _add_scale(fig, grid, "right" if len(rows) == 1 else "top")
     return fig
 
 
@@ -139,11 +141,16 @@ def draw_panel(ax: Axes, percent: Float[np.ndarray, "A S"]) -> None:
     for a_bin, s_bin in np.ndindex(percent.shape):
         value = float(percent[a_bin, s_bin])
         color = CARD if value >= DARK_CELL else INK
-        ax.text(centres[a_bin], centres[s_bin], cell_text(value), color=color, ha="center", va="center")
+        size = BODY_SIZE if value >= 1.0 else BODY_SIZE - 2
+        ax.text(centres[a_bin], centres[s_bin], cell_text(value), color=color, size=size, ha="center", va="center")
     outline = Rectangle((0.8, 0.8), 0.2, 0.2, fill=False, ec=INK, lw=2.0, zorder=4, clip_on=False, gid="saif-cell")
     outline.set_path_effects([withStroke(linewidth=4.0, foreground=CARD)])
     ax.add_patch(outline)
-    ax.set(xlim=(0, 1), ylim=(0, 1), xticks=(0, 0.4, 0.8), yticks=(0, 0.4, 0.8), aspect="equal")
+    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    ax.set_xticks(BIN_EDGES, EDGE_LABELS)
+    ax.set_yticks(BIN_EDGES, EDGE_LABELS)
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
     ax.grid(False)
 
 
@@ -158,14 +165,14 @@ def cell_text(percent: float) -> str:
     Returns
     -------
     str
-        Whole percent; "<1" for a share above zero that would round to zero, nothing for an empty cell.
+        Whole percent; "<1" for a share between zero and one, nothing for an empty cell.
     """
     if percent == 0.0:
         return ""
-    return "<1" if percent < 0.5 else f"{percent:.0f}"
+    return "<1" if percent < 1.0 else f"{percent:.0f}"
 
 
-def _add_scale(fig: PageFigure, grid: np.ndarray) -> None:
+def _add_scale(fig: PageFigure, grid: np.ndarray, location: Literal["right", "top"]) -> None:
     """Add the shared colour scale.
 
     Parameters
@@ -174,13 +181,17 @@ def _add_scale(fig: PageFigure, grid: np.ndarray) -> None:
         The figure.
     grid : numpy.ndarray
         Its axes.
+    location : {"right", "top"}
+        Beside the panels, or above them where they need the width.
     """
     bar = fig.colorbar(
         ScalarMappable(norm=SHARE_SCALE, cmap=SHARE_COLORS),
         ax=list(grid.flat),
         ticks=[0, 1, 5, 10, 25, 50, 100],
+        location=location,
         fraction=0.05,
         pad=0.02,
+        aspect=30,
     )
     bar.set_label("% of instances; outlined: SAIF, both > 0.8")
     bar.ax.grid(False)

@@ -9,8 +9,9 @@ from matplotlib.patches import Rectangle
 
 from fcamlib.plots.look import INK, PageFigure
 
-FRAME_WIDTH = 3.0  # points
-GAP = 0.075  # inches between segments; a frame lies wholly inside it
+FRAME_WIDTH = 2.6  # points
+FRAME_GAP = 0.022  # inches of card between a picture and its frame, which sets it off from dark pictures
+GAP = 0.1  # inches between segments; a frame lies wholly inside it
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def draw_segment(
     extent = (left, left + side, top + side, top)
     ax.imshow(picture, extent=extent, aspect="auto", interpolation="nearest", gid=gid)
     if framed:
-        out = FRAME_WIDTH / 72 / 2  # the stroke's inner edge touches the picture, which stays uncovered
+        out = FRAME_GAP + FRAME_WIDTH / 72 / 2
         frame = Rectangle((left - out, top - out), side + 2 * out, side + 2 * out, fill=False, joinstyle="miter")
         frame.set(edgecolor=INK, linewidth=FRAME_WIDTH, zorder=3, gid=f"foreground-{gid}")
         ax.add_patch(frame)

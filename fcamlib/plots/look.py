@@ -52,7 +52,7 @@ PARADIGM_STYLE = MappingProxyType(
         "soft": ParadigmStyle("SA", "#2f63fa", "o", "-"),
         "hard": ParadigmStyle("HA", "#ea4822", "s", (0.0, (5.0, 2.0))),
         "lvml": ParadigmStyle("LVML", "#34ae7d", "^", (0.0, (1.2, 1.4))),
-        "hybrid": ParadigmStyle("hybrid", "#b21c7a", "D", (0.0, (6.0, 1.6, 1.2, 1.6))),
+        "hybrid": ParadigmStyle("hybrid", "#b21c7a", "D", (0.0, (3.6, 1.3, 1.0, 1.3))),
     }
 )
 PARADIGM_LABEL = MappingProxyType({name: look.label for name, look in PARADIGM_STYLE.items()})
@@ -84,7 +84,9 @@ RC: dict[str, Any] = {
     "ytick.labelsize": NOTE_SIZE,
     "legend.fontsize": BODY_SIZE,
     "legend.frameon": False,
-    "legend.handlelength": 3.0,
+    "legend.handlelength": 4.0,
+    "figure.constrained_layout.w_pad": 0.08,
+    "figure.constrained_layout.h_pad": 0.07,
     "axes.titleweight": "bold",
     "figure.titleweight": "bold",
     "axes.spines.top": False,

@@ -12,7 +12,7 @@ from fcamlib.plots.layout import GAP, SegmentGrid, draw_segment, inch_axes
 from fcamlib.plots.look import FAINT_INK, NOTE_SIZE, PAGE_WIDTH, PageFigure, styled
 
 MARGIN = 0.14  # inches
-LABEL_HEIGHT = 0.27
+LABEL_HEIGHT = 0.25
 BLOCK_GAP = 0.14
 MAX_SIDE = 0.85
 MAX_COLUMNS = 10

@@ -7,6 +7,7 @@ from matplotlib.lines import Line2D
 
 from fcamlib.plots.checks import paradigm_order, require_columns
 from fcamlib.plots.look import (
+    BODY_SIZE,
     CARD,
     FAINT_INK,
     INK,
@@ -56,11 +57,13 @@ def accuracy_saif_summary(
     for ax, dataset in zip(grid.flat, datasets, strict=False):
         _draw_dataset(ax, table[table["dataset"] == dataset], names)
         ax.tick_params(labelbottom=True)
+        ax.tick_params(axis="y", labelsize=BODY_SIZE + 1)
     for ax in grid.flat[len(datasets) :]:
         ax.set_axis_off()
-    grid[0, 0].set_yticks(range(len(names)), [PARADIGM_LABEL[name] for name in names], fontsize="large")
+    grid[0, 0].set_yticks(range(len(names)), [PARADIGM_LABEL[name] for name in names])
     grid[0, 0].set(xlim=(-0.02, 1.02), ylim=(len(names) - 0.45, -0.55), xticks=(0, 0.2, 0.4, 0.6, 0.8, 1))
-    fig.legend(handles=_key(interval, bool(table["low"].notna().any())), loc="outside lower center", ncols=3)
+    handles = _key(interval, has_interval=bool(table["low"].notna().any()))
+    fig.legend(handles=handles, loc="outside lower center", ncols=3, handlelength=1.8)
     if title:
         fig.suptitle(title)
     return fig

@@ -1,0 +1,46 @@
+# make book [PROFILE=quick|paper]   the site, from nothing, in book/_build/html
+# make test                         every check
+# make clean                        removes what was built; runs in results/ and the environment stay
+#
+# Everything is installed into .venv in this folder.
+
+PYTHON ?= python3
+PROFILE ?= quick
+JOBS ?= all
+
+VENV := .venv
+PY := $(VENV)/bin/python
+INSTALLED := $(VENV)/installed
+PYTEST := $(PY) -m pytest -n 2 --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=300 \
+	--nbval-sanitize-with nbval.cfg
+
+.PHONY: help env book test clean
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+env: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "$(PYTHON) is older than Python 3.11: name a newer one, as in 'make PYTHON=python3.12 $(MAKECMDGOALS)'."; exit 1; }
+	"$(PYTHON)" -m venv --clear $(VENV) || \
+		{ echo "No virtual environment could be made: on Debian and Ubuntu, install the package python3-venv."; exit 1; }
+	$(PY) -m pip install --disable-pip-version-check -c constraints.txt -e '.[book,test]'
+	@touch $@
+
+# Snakemake rebuilds only what is missing or older than its sources.
+book: $(INSTALLED)
+	$(PY) -m snakemake --cores $(JOBS) --config profile=$(PROFILE) --quiet rules --rerun-incomplete
+	@echo "The book is ready: open $(CURDIR)/book/_build/html/index.html in a browser."
+
+test: book
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	PYTHONHASHSEED=0 $(PYTEST) tests notebooks
+
+clean:
+	rm -rf book/_build book/notebooks .snakemake .mypy_cache .pytest_cache .ruff_cache .benchmarks
+	find fcamlib tests book -name __pycache__ -type d -prune -exec rm -rf {} +

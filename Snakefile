@@ -1,0 +1,111 @@
+# Runs -> notebooks -> book. `make book` calls it on this machine; for a cluster add Snakemake's own options, for example
+#   snakemake --config profile=paper --executor slurm --jobs 40
+# A run is one job. What the store or the recorded runs already hold is not computed again.
+
+import sys
+from pathlib import Path
+
+import yaml
+
+from fcamlib.config import experiment
+from fcamlib.paths import recorded_dir, results_dir
+
+PROFILE = config.get("profile", "quick")
+PROFILES = sorted(path.stem for path in Path("notebooks/profiles").glob("*.yaml"))
+if PROFILE not in PROFILES:
+    raise ValueError(f"profile: {PROFILE!r} is not known; choose one of {', '.join(PROFILES)}.")
+PARAMETERS = f"notebooks/profiles/{PROFILE}.yaml"
+
+RUNS = {run.name: run for run in experiment(yaml.safe_load(Path(PARAMETERS).read_text())).configs()}
+RESULTS = results_dir()
+CONFIGS = Path(".snakemake/configs")
+NOTEBOOKS = sorted(path.stem for path in Path("notebooks").glob("[0-9][0-9]_*.ipynb"))
+PAGES = sorted(str(path) for path in Path("book").glob("*.md")) + ["CHANGELOG.md"]
+LIBRARY = sorted(str(path) for path in Path("fcamlib").rglob("*.py"))
+
+
+def checksums(name):
+    """The file that says a run is complete: the recorded run's where there is one, else the store's."""
+    recorded = recorded_dir() / name / "SHA256SUMS"
+    return recorded if recorded.exists() else RESULTS / name / "SHA256SUMS"
+
+
+def config_file(wildcards):
+    """The run's config, written down for the command line that computes it; the name holds the config's hash."""
+    path = CONFIGS / f"{wildcards.run}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(RUNS[wildcards.run].model_dump_json())
+    return path
+
+
+wildcard_constraints:
+    run="|".join(RUNS),
+    notebook="|".join(NOTEBOOKS),
+
+
+localrules:
+    all,
+    profile,
+    book,
+
+
+rule all:
+    input:
+        "book/_build/html/index.html",
+
+
+# Changes only when the profile does, so that switching it executes the notebooks again.
+rule profile:
+    input:
+        PARAMETERS,
+    output:
+        "book/notebooks/profile.yaml",
+    params:
+        profile=PROFILE,
+    shell:
+        "cp {input:q} {output:q}"
+
+
+rule run:
+    output:
+        str(RESULTS / "{run}" / "SHA256SUMS"),
+    params:
+        config=config_file,
+        python=sys.executable,
+    threads: 1
+    shell:
+        "{params.python:q} -m fcamlib run --config {params.config:q}"
+
+
+rule notebook:
+    input:
+        notebook="notebooks/{notebook}.ipynb",
+        parameters="book/notebooks/profile.yaml",
+        script="book/_ext/execute_notebook.py",
+        runs=[str(checksums(name)) for name in RUNS],
+        library=LIBRARY,
+    output:
+        "book/notebooks/{notebook}.ipynb",
+    params:
+        python=sys.executable,
+    threads: 1
+    shell:
+        "{params.python:q} {input.script:q} {input.notebook:q} {output:q} {input.parameters:q}"
+
+
+# Always from nothing: an incremental build hides warnings and keeps numbers of earlier runs.
+rule book:
+    input:
+        expand("book/notebooks/{notebook}.ipynb", notebook=NOTEBOOKS),
+        PAGES,
+        "book/_config.yml",
+        "book/_toc.yml",
+        "book/_ext/offline_site.py",
+        "book/_static/custom.css",
+        "book/references.bib",
+    output:
+        "book/_build/html/index.html",
+    params:
+        jupyter_book=Path(sys.executable).with_name("jupyter-book"),
+    shell:
+        "rm -rf book/_build && {params.jupyter_book:q} build -W -n --keep-going book"

@@ -1,0 +1,50 @@
+"""Test set-up for tests/ and for the notebooks, which pytest's conftest in tests/ alone would not reach."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+
+import pytest
+from hypothesis import settings
+from jaxtyping import install_import_hook
+
+# Read by torch when it is first imported, and inherited by workers and kernels: one thread, because several would share
+# the cores with the other worker and split sums in another order.
+os.environ["OMP_NUM_THREADS"] = "1"
+# What kernels print must not depend on the order of a set.
+os.environ.setdefault("PYTHONHASHSEED", "0")
+# Checks every annotated shape at run time; has to come before the first import of fcamlib.
+install_import_hook("fcamlib", "beartype.beartype")
+
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.load_profile("repeatable")
+
+SCRATCH_VARIABLES = {"FCAM_RESULTS": "results", "FCAM_FIGURES": "figures"}
+_scratch = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the whole test run one empty store, so that notebooks compute their numbers and do not look them up.
+
+    The workers of pytest-xdist inherit the variables: what one notebook has computed, the next one finds.
+    """
+    if hasattr(config, "workerinput"):
+        return
+    folder = tempfile.mkdtemp(prefix="fcam-tests-")
+    config.stash[_scratch] = folder
+    for variable, name in SCRATCH_VARIABLES.items():
+        os.environ[variable] = os.path.join(folder, name)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the store of the test run."""
+    if folder := config.stash.get(_scratch, None):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Leave stderr out of nbval's comparison: a guard test sees to it that committed notebooks hold none."""
+    if hasattr(collector, "skip_compare"):
+        collector.skip_compare = (*collector.skip_compare, "stderr")

@@ -1,0 +1,322 @@
+"""`fcam bench`: time and memory of this library against the plain procedure of `fcamlib.plain`, in one run.
+
+Only ratios of one run mean much: both sides are measured in turn, so that whatever else the machine does meets
+both. Long measures are taken on a stated part and scaled up, on both sides alike.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fcamlib.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARADIGMS = ("soft", "hard", "lvml")
+TARGETS = {"set-up": 100, "data": 20, "peak memory": 20, "training epoch": 3, "evaluation": 10}
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """What is measured; the defaults are the paper's CIFAR-10 sizes.
+
+    Parameters
+    ----------
+    num_pictures, num_train, num_test : int
+        Base pictures, training and test mosaics.
+    segments : tuple of int
+        Numbers of segments M.
+    batch_size : int
+        Mosaics per step.
+    steps : int
+        Training steps that an epoch is scaled up from.
+    evaluation_share : float
+        Share of pictures and mosaics that an evaluation is scaled up from.
+    setup_mosaics : int
+        Mosaics that the plain set-up is scaled up from; the library's is never scaled.
+    repeats : int
+        Times that each measure is taken.
+    """
+
+    num_pictures: int = 60_000
+    num_train: int = 30_000
+    num_test: int = 10_000
+    segments: tuple[int, ...] = (5, 20)
+    batch_size: int = 256
+    steps: int = 2
+    evaluation_share: float = 0.05
+    setup_mosaics: int = 1_000
+    repeats: int = 3
+    threads: int = 1
+    seed: int = 0
+
+    @property
+    def num_mosaics(self) -> int:
+        """Mosaics in all."""
+        return self.num_train + self.num_test
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of a whole epoch."""
+        return math.ceil(self.num_train / self.batch_size)
+
+
+QUICK = BenchSettings(steps=1, evaluation_share=0.01, setup_mosaics=200, repeats=1)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median, least and greatest of the repeats."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: list[float]) -> Spread:
+        """The spread of at least one value."""
+        return cls(statistics.median(values), min(values), max(values))
+
+
+@dataclass(frozen=True)
+class BenchRow:
+    """One measure of both sides; `ratio` is plain over library, its spread over pairs taken in turn."""
+
+    measure: str
+    num_segments: int
+    paradigm: str
+    unit: str
+    plain: Spread
+    library: Spread
+    ratio: Spread
+    target: float
+
+    @classmethod
+    def of(cls, measure: str, num_segments: int, paradigm: str, unit: str, pairs: list[tuple[float, float]]) -> BenchRow:
+        """A row from (plain, library) pairs."""
+        plain, library = (list(values) for values in zip(*pairs, strict=True))
+        each = [a / b for a, b in pairs]
+        ratio = Spread(statistics.median(plain) / statistics.median(library), min(each), max(each))
+        spreads = Spread.of(plain), Spread.of(library)
+        return cls(measure, num_segments, paradigm, unit, *spreads, ratio, TARGETS[measure])
+
+
+class _Process:
+    """A side in a fresh process."""
+
+    def __init__(self, name: str, settings: BenchSettings) -> None:
+        from fcamlib.bench_sides import serve
+
+        context = multiprocessing.get_context("spawn")
+        self.name = name
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(name, settings, theirs), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """The side's answer; one sentence where its process ended."""
+        try:
+            self.connection.send((method, arguments))
+            return self.connection.recv()
+        except (EOFError, OSError):
+            self.process.join(timeout=10)
+            raise UserError(
+                f"the benchmark's {self.name} side ended with status {self.process.exitcode} in '{method}': "
+                "where no error stands above, memory ran out, so choose --quick or fewer --num-segments."
+            ) from None
+
+    def close(self) -> None:
+        """End the process."""
+        if self.process.is_alive():
+            self.process.terminate()
+        self.process.join()
+
+
+@contextmanager
+def _processes(settings: BenchSettings) -> Iterator[tuple[_Process, _Process]]:
+    """Both sides, ready."""
+    started: list[_Process] = []
+    try:
+        for name in ("plain", "library"):
+            started.append(_Process(name, settings))
+        yield started[0], started[1]
+    finally:
+        for process in started:
+            process.close()
+
+
+def measure(settings: BenchSettings, on_row: Callable[[BenchRow], None] = lambda row: None) -> list[BenchRow]:
+    """Every row of the benchmark; `on_row` is called as each is done."""
+    rows: list[BenchRow] = []
+
+    def add(row: BenchRow) -> None:
+        rows.append(row)
+        on_row(row)
+
+    for num_segments in settings.segments:
+        answers = []
+        for repeat in range(settings.repeats):
+            with _processes(settings) as sides:  # fresh ones: a process's peak never falls
+                answers.append(_in_turn(sides, repeat, "set_up", num_segments))
+        for name, key, unit in (("set-up", "seconds", "s"), ("data", "data", "MB"), ("peak memory", "peak", "MB")):
+            scale = 1.0 if unit == "s" else 1e-6
+            pairs = [(a[key] * scale, b[key] * scale) for a, b in answers]
+            add(BenchRow.of(name, num_segments, "", unit, pairs))
+    with _processes(settings) as sides:
+        for num_segments in settings.segments:
+            for paradigm in PARADIGMS:
+                pairs = _repeated(sides, settings, "train", num_segments, paradigm)
+                epoch = settings.steps_per_epoch
+                pairs = [(a * epoch, b * epoch) for a, b in pairs]
+                add(BenchRow.of("training epoch", num_segments, paradigm, "s", pairs))
+            for paradigm in PARADIGMS:
+                pairs = _repeated(sides, settings, "evaluate", num_segments, paradigm)
+                add(BenchRow.of("evaluation", num_segments, paradigm, "s", pairs))
+    return rows
+
+
+def _in_turn(sides: tuple[_Process, _Process], repeat: int, method: str, *arguments: Any) -> tuple[Any, Any]:
+    """Both sides' answers, one after the other; which goes first changes from repeat to repeat."""
+    plain, library = sides
+    if repeat % 2:
+        second = library.ask(method, *arguments)
+        return plain.ask(method, *arguments), second
+    first = plain.ask(method, *arguments)
+    return first, library.ask(method, *arguments)
+
+
+def _repeated(
+    sides: tuple[_Process, _Process], settings: BenchSettings, method: str, *arguments: Any
+) -> list[tuple[float, float]]:
+    """Pairs of seconds, after one pair that warms up."""
+    warm_up = settings.repeats > 1
+    pairs = [_in_turn(sides, repeat, method, *arguments) for repeat in range(settings.repeats + warm_up)]
+    return pairs[warm_up:]
+
+
+def num_rows(settings: BenchSettings) -> int:
+    """How many rows `measure` gives."""
+    return len(settings.segments) * (3 + 2 * len(PARADIGMS))
+
+
+def table(rows: list[BenchRow]) -> pd.DataFrame:
+    """The rows as people read them."""
+    import pandas as pd
+
+    def shown(value: Spread, unit: str) -> str:
+        digits = 3 if unit == "s" and value.median < 1 else 1 if value.median < 100 else 0
+        spread = f" ({value.low:.{digits}f} to {value.high:.{digits}f})" if value.low < value.high else ""
+        return f"{value.median:.{digits}f}{spread} {unit}".strip()
+
+    return pd.DataFrame(
+        {
+            "m": row.num_segments,
+            "measure": f"{row.measure} {row.paradigm}".strip(),
+            "plain": shown(row.plain, row.unit),
+            "fcamlib": shown(row.library, row.unit),
+            "ratio": shown(row.ratio, ""),
+            "aim": f"{row.target:g}",
+        }
+        for row in rows
+    )
+
+
+def report(settings: BenchSettings, rows: list[BenchRow]) -> dict[str, Any]:
+    """The benchmark as plain values, for a JSON file."""
+    import torch
+
+    from fcamlib.numerics import Numerics
+    from fcamlib.runs import provenance
+
+    return {
+        "what": "time and memory of fcamlib against the plain procedure; ratios are plain over fcamlib",
+        "how": basis(settings),
+        "settings": asdict(settings),
+        "provenance": provenance(Numerics(torch.device("cpu"), torch.float32)),
+        "rows": [asdict(row) for row in rows],
+    }
+
+
+def basis(settings: BenchSettings) -> str:
+    """What the numbers stand for, in words."""
+    s = settings
+    return (
+        f"{s.num_pictures:,} random pictures of 3 x 32 x 32, {s.num_train:,} training and {s.num_test:,} test mosaics, "
+        f"the paper's CIFAR-10 networks, batches of {s.batch_size}, float32, threads: {s.threads}; "
+        f"median of {s.repeats} taken in turn (least to greatest). "
+        f"Training epoch: from {s.steps} of {s.steps_per_epoch} steps. "
+        f"Evaluation on the training mosaics: from {s.evaluation_share:.0%} of pictures and mosaics. "
+        f"Plain set-up and memory: from {s.setup_mosaics:,} of {s.num_mosaics:,} mosaics; fcamlib's in whole."
+    )
+
+
+def _segments(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in value.split(",")]
+    if not all(part.isdecimal() and 2 <= int(part) <= 1_000 for part in parts):
+        raise UserError(f"num_segments={value} is not allowed: give whole numbers from 2 to 1000, such as 5,20.")
+    return tuple(dict.fromkeys(map(int, parts)))
+
+
+@click.command("bench")
+@click.option("--quick", is_flag=True, help="about a minute: few mosaics, nothing repeated")
+@click.option("--num-segments", metavar="VALUE", default="5,20", show_default=True, callback=_segments,
+              help="segments of a mosaic, comma-separated")  # fmt: skip
+@click.option("--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="CPU threads")
+@click.option("--repeats", type=click.IntRange(1, 100), help="times that each measure is taken  [default: 3; quick: 1]")
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="write everything to FILE")  # fmt: skip
+def bench_command(
+    quick: bool, num_segments: tuple[int, ...], threads: int, repeats: int | None, json_path: Path | None
+) -> None:
+    """Measure time and memory against a plain implementation of the same procedure.
+
+    Both sides are measured in turn on the CPU, on random pictures of CIFAR's shape; nothing is downloaded.
+    """
+    base = QUICK if quick else BenchSettings()
+    settings = replace(base, segments=num_segments, threads=threads, repeats=repeats or base.repeats)
+    if json_path is not None:
+        _write(json_path, "")  # fails before the minutes are spent
+    with _bar(num_rows(settings)) as on_row:
+        rows = measure(settings, on_row)
+    content = report(settings, rows)
+    click.echo(table(rows).to_string(index=False))
+    origin = content["provenance"]
+    click.echo(f"\n{content['how']}\n{origin['device']}, {origin['cpu_capability']}, torch {origin['packages']['torch']}.")
+    if json_path is not None:
+        _write(json_path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise UserError(f"json='{path}' cannot be written ({error.strerror}): choose another file.") from None
+
+
+@contextmanager
+def _bar(total: int) -> Iterator[Callable[[BenchRow], None]]:
+    """A bar on standard error, on a terminal only."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        bar = progress.add_task("measuring", total=total)
+
+        def on_row(row: BenchRow) -> None:
+            progress.update(bar, advance=1, description=f"{row.measure} {row.paradigm}, m = {row.num_segments}")
+
+        yield on_row

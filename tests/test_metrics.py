@@ -1,0 +1,131 @@
+"""Measures against values counted by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.testing import assert_allclose, assert_array_equal
+
+from fcamlib.metrics import (
+    HISTOGRAM_EDGES,
+    SAIF_TAUS,
+    SAIF_THRESHOLD,
+    focus_prediction_histogram,
+    outcome_fractions,
+    saif,
+    saif_curve,
+    t_interval,
+)
+
+A_Z = np.array([0.9, 0.9, 0.8, 0.1, 1.0, 0.0, 0.85])
+S_Y = np.array([0.95, 0.2, 0.9, 0.9, 1.0, 0.0, 0.81])
+unit = st.floats(0, 1) | st.sampled_from([0.0, 0.2, 0.35, 0.57, 0.6, 0.8, 1.0])
+scores = arrays(np.float64, st.tuples(st.just(2), st.integers(1, 20)), elements=unit)
+
+
+def test_saif_by_hand() -> None:
+    assert SAIF_THRESHOLD == 0.8
+    assert saif(A_Z, S_Y) == pytest.approx(3 / 7)  # the third instance's a_z is 0.8, not above it
+    assert saif(A_Z, S_Y, tau=0.0) == pytest.approx(6 / 7)
+    assert saif(A_Z, S_Y, tau=0.15) == pytest.approx(5 / 7)
+    assert saif(A_Z, S_Y, tau=0.85) == pytest.approx(2 / 7)
+    assert saif(A_Z, S_Y, tau=1.0) == 0.0
+
+
+def test_saif_needs_both_scores() -> None:
+    high, low = np.full(3, 0.9), np.full(3, 0.5)
+    assert (saif(high, high), saif(high, low), saif(low, high), saif(low, low)) == (1.0, 0.0, 0.0, 0.0)
+
+
+@given(scores)
+def test_saif_curve_is_saif_at_each_threshold(pair: np.ndarray) -> None:
+    a_z, s_y = pair
+    assert_allclose(SAIF_TAUS, np.arange(101) / 100, atol=1e-12)
+    assert_allclose(saif_curve(a_z, s_y), [saif(a_z, s_y, float(tau)) for tau in SAIF_TAUS], atol=1e-12)
+
+
+def test_saif_curve_by_hand() -> None:
+    curve = saif_curve(np.array([0.305, 0.9, 0.6]), np.array([0.7, 0.505, 0.205]))  # the weaker: .305, .505, .205
+    expected = np.repeat([1, 2 / 3, 1 / 3, 0], [21, 10, 20, 50])
+    assert_allclose(curve, expected, atol=1e-12)
+
+
+def test_outcome_fractions_by_hand() -> None:
+    focus = np.array([True] * 4 + [False] * 3 + [True] * 2 + [False])
+    prediction = np.array([True] * 7 + [False] * 3)
+    assert outcome_fractions(focus, prediction) == {"ftpt": 0.4, "ffpt": 0.3, "ftpf": 0.2, "ffpf": 0.1}
+
+
+@given(arrays(bool, st.tuples(st.just(2), st.integers(1, 20))))
+def test_outcomes_sum_to_one_and_give_both_accuracies(hits: np.ndarray) -> None:
+    focus, prediction = hits
+    outcomes = outcome_fractions(focus, prediction)
+    assert sum(outcomes.values()) == pytest.approx(1)
+    assert outcomes["ftpt"] + outcomes["ffpt"] == pytest.approx(prediction.mean())
+    assert outcomes["ftpt"] + outcomes["ftpf"] == pytest.approx(focus.mean())
+
+
+def test_histogram_by_hand() -> None:
+    expected = np.zeros((5, 5))
+    expected[4, 4], expected[4, 1], expected[0, 4], expected[0, 0] = 4, 1, 1, 1  # [a_z bin, s_y bin]
+    assert_allclose(focus_prediction_histogram(A_Z, S_Y), 100 * expected / 7)
+
+
+def test_histogram_bins_hold_their_lower_edge() -> None:
+    assert HISTOGRAM_EDGES == (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+    for edge, place in zip(HISTOGRAM_EDGES, [0, 1, 2, 3, 4, 4], strict=True):
+        along_a_z = focus_prediction_histogram(np.array([edge]), np.array([0.5]))
+        along_s_y = focus_prediction_histogram(np.array([0.5]), np.array([edge]))
+        assert np.argwhere(along_a_z).tolist() == [[place, 2]]
+        assert np.argwhere(along_s_y).tolist() == [[2, place]]
+    for edge, place in zip(HISTOGRAM_EDGES[1:-1], range(4), strict=True):
+        below = focus_prediction_histogram(np.array([np.nextafter(edge, 0)]), np.array([0.5]))
+        assert np.argwhere(below).tolist() == [[place, 2]]
+
+
+@given(scores)
+def test_histogram_keeps_every_instance_and_its_corner_holds_saif(pair: np.ndarray) -> None:
+    a_z, s_y = pair
+    histogram = focus_prediction_histogram(a_z, s_y)
+    assert histogram.sum() == pytest.approx(100)
+    assert histogram[4, 4] >= 100 * saif(a_z, s_y) - 1e-9
+    assert_allclose(histogram.T, focus_prediction_histogram(s_y, a_z))
+
+
+def test_scores_just_past_one_by_rounding_count_as_one() -> None:
+    beyond = np.array([1 + 1e-6, -1e-6])
+    assert saif(beyond, beyond, tau=0.99) == 0.5
+    assert_allclose(np.diag(focus_prediction_histogram(beyond, beyond)), [50, 0, 0, 0, 50])
+
+
+@pytest.mark.parametrize("wrong", [np.nan, 1.1, -0.1, np.inf])
+def test_values_that_are_no_probabilities_are_refused(wrong: float) -> None:
+    good, bad = np.array([0.5, 0.5]), np.array([0.5, wrong])
+    for measure in (saif, saif_curve, focus_prediction_histogram):
+        with pytest.raises(ValueError, match=r"^a_z has values outside \[0, 1\] or NaN: give probabilities\.$"):
+            measure(bad, good)
+        with pytest.raises(ValueError, match=r"^s_y has values outside \[0, 1\] or NaN: give probabilities\.$"):
+            measure(good, bad)
+    with pytest.raises(ValueError, match="tau"):
+        saif(good, good, tau=float(wrong))
+
+
+def test_empty_scores_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        saif(np.empty(0), np.empty(0))
+    with pytest.raises(ValueError, match="not empty"):
+        outcome_fractions(np.empty(0, dtype=bool), np.empty(0, dtype=bool))
+
+
+def test_t_interval_by_hand() -> None:
+    # sd = sqrt(2.5), n = 5; Student's t with 4 degrees of freedom: 2.776445 at 97.5 %, 2.131847 at 95 %.
+    half = np.sqrt(2.5 / 5)
+    assert_allclose(t_interval([5, 1, 4, 2, 3]), (3, 3 - 2.776445 * half, 3 + 2.776445 * half), rtol=1e-6)
+    assert_allclose(t_interval([1, 2, 3, 4, 5], 0.9), (3, 3 - 2.131847 * half, 3 + 2.131847 * half), rtol=1e-6)
+    assert_array_equal(t_interval([0.25]), (0.25, np.nan, np.nan))
+    assert_array_equal(t_interval([0.25, 0.25]), (0.25, 0.25, 0.25))
+    with pytest.raises(ValueError, match="one number per seed"):
+        t_interval([])

@@ -1,0 +1,104 @@
+"""pyproject.toml, constraints.txt, environment.yml and the imports in the code say the same."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import NormalizedName, canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+DECLARED = [
+    Requirement(line) for line in (*PROJECT["dependencies"], *(line for extra in EXTRAS.values() for line in extra))
+]
+# Folder -> what its code may import beside the standard library and fcamlib.
+IMPORTERS = {
+    "fcamlib": PROJECT["dependencies"],
+    "book/_ext": [*PROJECT["dependencies"], *EXTRAS["book"], "sphinx"],  # jupyter-book brings it
+    "tests": [*PROJECT["dependencies"], *EXTRAS["book"], *EXTRAS["test"]],
+}
+
+
+def pins() -> dict[NormalizedName, str]:
+    """Canonical name -> version of each line of constraints.txt."""
+    lines = [line.split("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
+    requirements = [Requirement(line) for line in lines if line]
+    for requirement in requirements:
+        assert [specifier.operator for specifier in requirement.specifier] == ["=="], (
+            f"{requirement} is not one exact pin"
+        )
+    return {canonicalize_name(r.name): next(iter(r.specifier)).version for r in requirements}
+
+
+def imported_modules(file: Path) -> set[str]:
+    """Top-level modules that a source file imports absolutely."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("requirement", DECLARED, ids=lambda requirement: requirement.name)
+def test_every_declared_package_has_an_exact_pin_that_its_bounds_allow(requirement: Requirement) -> None:
+    version = pins()[canonicalize_name(requirement.name)]
+    assert requirement.specifier.contains(Version(version)), f"{requirement} excludes the pinned {version}"
+
+
+def test_this_environment_holds_the_pinned_versions() -> None:
+    installed = {canonicalize_name(d.name): Version(d.version).public for d in metadata.distributions()}
+    differing = {name: (pin, installed.get(name)) for name, pin in pins().items() if installed.get(name) != pin}
+    assert not differing, f"(pinned, installed) differ: {differing}; recreate the environment with constraints.txt"
+
+
+def test_conda_installs_the_same_package_with_the_same_pins() -> None:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    assert environment["name"] == "fcam"
+    conda = [entry for entry in environment["dependencies"] if isinstance(entry, str)]
+    (pip,) = [entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)]
+    (python,) = [entry.split("=")[1] for entry in conda if entry.startswith("python=")]
+    assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(python)
+    assert pip == ["-c constraints.txt", f"-e .[{','.join(sorted(EXTRAS))}]"]
+    # Whatever conda itself installs must not be a package that constraints.txt pins to another version.
+    assert not {canonicalize_name(entry.split("=")[0]) for entry in conda} & set(pins())
+
+
+@pytest.mark.parametrize("folder", IMPORTERS)
+def test_every_import_is_a_declared_dependency(folder: str) -> None:
+    allowed = {canonicalize_name(Requirement(line).name) for line in IMPORTERS[folder]}
+    providers = metadata.packages_distributions()
+    local = {
+        "fcamlib",
+        *(path.stem for path in (ROOT / folder).rglob("*.py")),
+        *(path.name for path in (ROOT / folder).iterdir()),
+    }
+    undeclared = {}
+    for file in sorted((ROOT / folder).rglob("*.py")):
+        for module in imported_modules(file) - set(sys.stdlib_module_names) - local:
+            if not allowed & {canonicalize_name(name) for name in providers.get(module, [])}:
+                undeclared[module] = str(file.relative_to(ROOT))
+    assert not undeclared, f"imported but not declared in pyproject.toml: {undeclared}"
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert metadata.version("fcamlib") == PROJECT["version"] == str(citation["version"])
+    assert f"## {PROJECT['version']}" in (ROOT / "CHANGELOG.md").read_text().replace("[", "").replace("]", "")
+
+
+def test_the_command_line_entry_point_exists() -> None:
+    (command,) = metadata.entry_points(group="console_scripts", name="fcam")
+    assert command.value == PROJECT["scripts"]["fcam"]
+    assert callable(command.load())

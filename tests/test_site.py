@@ -1,0 +1,276 @@
+"""The built site in a real browser: nothing from elsewhere, nothing broken, readable in both schemes and on a phone."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+from urllib.request import urlopen
+
+import nbformat
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize, sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+SITE = ROOT / "book" / "_build" / "html"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH: install the package chromium")
+
+DESKTOP = ViewportSize(width=1280, height=900)
+PHONE = ViewportSize(width=390, height=844)
+# Contrast of text to its ground that WCAG 2 asks for at level AA.
+MIN_CONTRAST = 4.5
+# Two harmless messages of the theme: a constant that it declares twice, and a mode that is not set at first.
+KNOWN_MESSAGES = ("THEBE_JS_URL", "theme mode")
+
+INSPECT = """() => ({
+  links: [...document.querySelectorAll('a[href]')].map(a => a.getAttribute('href')),
+  anchors: [...document.querySelectorAll('[id], a[name]')].map(e => e.id || e.name),
+  images: [...document.images].map(i => ({src: i.getAttribute('src'), alt: i.getAttribute('alt'),
+                                          loaded: i.complete && i.naturalWidth > 0})),
+  formulas: document.querySelectorAll('.math').length,
+  typeset: [...document.querySelectorAll('.math')].filter(m => m.querySelector('mjx-container')).length,
+  misread: [...document.querySelectorAll('mjx-merror, [data-mjx-error]')].map(e => e.outerHTML.slice(0, 300)),
+  text: document.querySelector('article').innerText,
+})"""
+OVERFLOW = """() => {
+  const wide = document.documentElement.clientWidth;
+  const scrolls = e => e && e !== document.body &&
+    (['auto', 'scroll', 'hidden'].includes(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
+  return {page: document.documentElement.scrollWidth - wide,
+          parts: [...document.querySelectorAll('article *')]
+            .filter(e => e.getBoundingClientRect().right > wide + 1 && !scrolls(e.parentElement))
+            .map(e => e.outerHTML.slice(0, 120))};
+}"""
+CONTRAST = """() => {
+  const channels = c => (c.match(/[0-9.]+/g) || [0, 0, 0, 0]).map(Number);
+  const light = c => channels(c).slice(0, 3).map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = e => {
+    for (; e; e = e.parentElement) {
+      const c = channels(getComputedStyle(e).backgroundColor);
+      if (c.length < 4 || c[3] === 1) return getComputedStyle(e).backgroundColor;
+    }
+    return 'rgb(255, 255, 255)';
+  };
+  return [...document.querySelectorAll('article :is(p, li, h1, h2, h3, td, th, figcaption, pre, code, pre span, a)')]
+    .filter(e => e.innerText && e.innerText.trim() && e.getClientRects().length)
+    .map(e => {
+      const [a, b] = [light(getComputedStyle(e).color), light(ground(e))].sort((x, y) => y - x);
+      return {ratio: (a + 0.05) / (b + 0.05), what: e.outerHTML.slice(0, 120)};
+    });
+}"""
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing about served files."""
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """The site on a local port."""
+    if not (SITE / "index.html").is_file():
+        pytest.fail("book/_build/html/index.html is missing: run `make book` first")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(SITE)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+class Visit:
+    """One browser page that writes down what it asks other hosts for and what goes wrong."""
+
+    def __init__(self, browser: Browser, base: str, scheme: str = "light") -> None:
+        self.base = base
+        self.foreign: list[str] = []
+        self.problems: list[str] = []
+        context = browser.new_context(viewport=DESKTOP)
+        context.add_init_script(f"localStorage.setItem('mode', '{scheme}'); localStorage.setItem('theme', '{scheme}')")
+        self.page: Page = context.new_page()
+        self.page.on("request", self._note_request)
+        self.page.on("console", self._note_message)
+        self.page.on("pageerror", lambda error: self.problems.append(f"uncaught: {error}"))
+        self.page.on("requestfailed", lambda request: self.problems.append(f"failed: {request.url}"))
+
+    def _note_request(self, request: Request) -> None:
+        if not request.url.startswith((self.base, "data:", "blob:")):
+            self.foreign.append(request.url)
+
+    def _note_message(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and not any(known in message.text for known in KNOWN_MESSAGES):
+            self.problems.append(f"{message.text} ({message.location.get('url')})")
+
+    def open(self, path: str) -> Page:
+        """Load a page and wait until its formulas and fonts stand."""
+        self.page.goto(urljoin(self.base, path), wait_until="load")
+        self.page.evaluate("async () => { await window.MathJax?.startup?.promise; await document.fonts.ready; }")
+        return self.page
+
+    def close(self) -> None:
+        self.page.context.close()
+
+
+def pages() -> list[str]:
+    """Every page of the site, as a path below its root."""
+    return sorted(str(p.relative_to(SITE)) for p in SITE.rglob("*.html") if "_static" not in p.parts)
+
+
+def chapters() -> list[str]:
+    """The pages with text: without the index, the search and the redirection at the root."""
+    return [page for page in pages() if page not in ("genindex.html", "search.html", "index.html")]
+
+
+@pytest.fixture(scope="module")
+def crawl(browser: Browser, address: str) -> Iterator[dict[str, dict]]:
+    """Path of each chapter -> what stands on it, visited in one browser page."""
+    visit = Visit(browser, address)
+    found = {}
+    for path in chapters():
+        visit.foreign, visit.problems = [], []
+        found[path] = visit.open(path).evaluate(INSPECT)
+        found[path] |= {"foreign": visit.foreign, "problems": visit.problems}
+    yield found
+    visit.close()
+
+
+def faults(crawl: dict[str, dict], key: str) -> dict[str, list]:
+    return {path: page[key] for path, page in crawl.items() if page[key]}
+
+
+def test_every_source_page_is_in_the_site(crawl: dict[str, dict]) -> None:
+    sources = {path.stem for path in (ROOT / "book").glob("*.md")}
+    sources |= {f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")}
+    assert {path.removesuffix(".html") for path in crawl} == sources
+
+
+def test_no_page_asks_another_host_for_anything(crawl: dict[str, dict]) -> None:
+    assert not faults(crawl, "foreign")
+
+
+def test_no_page_reports_an_error(crawl: dict[str, dict]) -> None:
+    assert not faults(crawl, "problems")
+
+
+def test_every_image_loads_and_is_described(crawl: dict[str, dict]) -> None:
+    images = [(path, image) for path, page in crawl.items() for image in page["images"]]
+    assert not [(path, image["src"]) for path, image in images if not image["loaded"]]
+    bare = [(path, i["src"]) for path, i in images if len(i["alt"] or "") < 10 or i["alt"].endswith((".png", ".svg"))]
+    assert not bare, f"images without an alternative text: {bare}"
+
+
+def test_every_formula_is_typeset(crawl: dict[str, dict]) -> None:
+    assert sum(page["formulas"] for page in crawl.values()) > 20
+    assert {path: page["typeset"] for path, page in crawl.items()} == {p: page["formulas"] for p, page in crawl.items()}
+    assert not faults(crawl, "misread")
+    raw = [
+        (path, sign)
+        for path, page in crawl.items()
+        for sign in ("\\(", "\\[", "$$", "{eq}", "{ref}")
+        if sign in page["text"]
+    ]
+    assert not raw, f"unrendered source in the text: {raw}"
+
+
+def test_every_link_and_anchor_inside_the_site_exists(crawl: dict[str, dict], browser: Browser, address: str) -> None:
+    broken = []
+    for path, page in crawl.items():
+        for link in page["links"]:
+            target, anchor = urldefrag(urljoin(address + path, link))
+            if not target.startswith(address) or link.startswith("javascript:"):
+                assert urlsplit(target).scheme in ("http", "https", "mailto", "javascript"), f"{link} on {path}"
+                continue
+            relative = unquote(target.removeprefix(address)) or "index.html"
+            missing = not (SITE / relative).is_file()
+            if missing or (anchor and relative in crawl and unquote(anchor) not in crawl[relative]["anchors"]):
+                broken.append((path, link))
+    assert not broken
+
+
+def test_every_chapter_made_from_a_notebook_offers_it_executed(crawl: dict[str, dict], address: str) -> None:
+    for path in (path for path in crawl if path.startswith("notebooks/")):
+        (link,) = {link for link in crawl[path]["links"] if link.endswith(".ipynb") and "_sources" in link}
+        with urlopen(urljoin(address + path, link)) as response:
+            notebook = nbformat.reads(response.read().decode(), as_version=4)
+        cells = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+        assert cells and all(cell.execution_count for cell in cells)
+        assert str(ROOT) not in nbformat.writes(notebook)
+
+
+def test_no_button_leads_to_a_repository_or_a_launcher(crawl: dict[str, dict], browser: Browser, address: str) -> None:
+    visit = Visit(browser, address)
+    buttons = visit.open("intro.html").locator(".article-header-buttons a, .article-header-buttons button")
+    targets = [button.get_attribute("href") or "" for button in buttons.all()]
+    visit.close()
+    assert targets and not [target for target in targets if target.startswith("http")]
+
+
+@pytest.mark.parametrize("word", ["hybrid", "responsibilities"])
+def test_search_finds_a_word(word: str, browser: Browser, address: str) -> None:
+    visit = Visit(browser, address)
+    page = visit.open(f"search.html?q={word}")
+    page.wait_for_selector("#search-results ul.search li a")
+    hits = [hit.get_attribute("href") or "" for hit in page.locator("#search-results ul.search li a").all()]
+    assert any("notation.html" in hit for hit in hits)
+    assert not visit.foreign and not visit.problems
+    visit.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_fits_its_screen_and_its_text_stands_out(scheme: str, browser: Browser, address: str) -> None:
+    visit = Visit(browser, address, scheme)
+    for path in chapters():
+        page = visit.open(path)
+        assert page.evaluate("document.documentElement.dataset.theme") == scheme
+        for viewport in (PHONE, DESKTOP):
+            page.set_viewport_size(viewport)
+            assert page.evaluate(OVERFLOW) == {"page": 0, "parts": []}, f"{path} at {viewport}"
+        pale = [text for text in page.evaluate(CONTRAST) if text["ratio"] < MIN_CONTRAST]
+        assert not pale, f"{path}: {pale[:5]}"
+        filters = page.evaluate("[...document.querySelectorAll('article img')].map(i => getComputedStyle(i).filter)")
+        assert set(filters) <= {"none"}, f"{path}: the scheme recolours figures"
+    assert not visit.foreign and not visit.problems
+    visit.close()
+
+
+def test_a_reader_can_switch_to_dark_and_it_stays(browser: Browser, address: str) -> None:
+    context = browser.new_context(viewport=DESKTOP, color_scheme="dark")
+    page = context.new_page()
+    page.goto(address + "intro.html")
+    assert page.evaluate("document.documentElement.dataset.theme") == "light", "the first visit is light"
+    for _ in range(3):
+        if page.evaluate("document.documentElement.dataset.mode") == "dark":
+            break
+        page.locator("button.theme-switch-button:visible").first.click()
+    page.goto(address + "notation.html")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    context.close()
+
+
+def test_the_folder_opens_without_a_server(browser: Browser) -> None:
+    visit = Visit(browser, SITE.as_uri() + "/")
+    for path in ("index.html", *chapters()):
+        seen = visit.open(path).evaluate(INSPECT)
+        assert seen["typeset"] == seen["formulas"] and all(image["loaded"] for image in seen["images"]), path
+    assert not visit.foreign and not visit.problems
+    visit.page.goto(f"{visit.base}search.html?q=hybrid")
+    # Browsers forbid a page opened from disk to fetch the excerpts, but the list of hits needs none.
+    visit.page.wait_for_selector("#search-results ul.search li a")
+    assert not visit.foreign
+    visit.close()
