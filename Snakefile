@@ -21,6 +21,8 @@ RESULTS = results_dir()
 CONFIGS = Path(".snakemake/configs")
 NOTEBOOKS = sorted(path.stem for path in Path("notebooks").glob("[0-9][0-9]_*.ipynb"))
 PAGES = sorted(str(path) for path in Path("book").glob("*.md")) + ["CHANGELOG.md"]
+RECORDED = sorted(str(path) for path in recorded_dir().glob("*/SHA256SUMS"))
+RECORDED = sorted(str(path) for path in Path("results/recorded").glob("*/SHA256SUMS"))
 LIBRARY = sorted(str(path) for path in Path("fcamlib").rglob("*.py"))
 
 
@@ -77,12 +79,29 @@ rule run:
         "{params.python:q} -m fcamlib run --config {params.config:q}"
 
 
+rule findings:
+    input:
+        parameters="book/notebooks/profile.yaml",
+        script="book/_ext/findings.py",
+        runs=[str(checksums(name)) for name in RUNS],
+        recorded=RECORDED,
+        library=LIBRARY,
+    output:
+        "book/notebooks/findings.md",
+    params:
+        python=sys.executable,
+        folder=subpath(output[0], parent=True),
+    shell:
+        "{params.python:q} {input.script:q} {input.parameters:q} {params.folder:q}"
+
+
 rule notebook:
     input:
         notebook="notebooks/{notebook}.ipynb",
         parameters="book/notebooks/profile.yaml",
         script="book/_ext/execute_notebook.py",
         runs=[str(checksums(name)) for name in RUNS],
+        recorded=RECORDED,
         library=LIBRARY,
     output:
         "book/notebooks/{notebook}.ipynb",
@@ -97,6 +116,7 @@ rule notebook:
 rule book:
     input:
         expand("book/notebooks/{notebook}.ipynb", notebook=NOTEBOOKS),
+        "book/notebooks/findings.md",
         PAGES,
         "book/_config.yml",
         "book/_toc.yml",

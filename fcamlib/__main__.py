@@ -1,44 +1,28 @@
-"""Command line: `fcam run`, `grid`, `list`, `check`, `record`, `bench`; also `python -m fcamlib`."""
+"""Command line: `fcam run`, `grid`, `list`, `check`, `record`, `bench`; also `python -m fcamlib`.
+
+What imports torch or pandas is imported by the command that needs it, so that `fcam --help` answers at once.
+"""
 
 from __future__ import annotations
 
+import difflib
+import errno
 import json
 import logging
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import yaml
-from pydantic_core import PydanticUndefined
 
 from fcamlib import __version__
-from fcamlib.config import Experiment, RunConfig, experiment
-from fcamlib.errors import UserError
+from fcamlib.config import RunConfig, experiment
+from fcamlib.errors import DivergenceError, UserError, one_line
+from fcamlib.options import ONE_RUN, GroupedCommand, experiment_options
 
-ONE_RUN = {"paradigms": "paradigm", "seeds": "seed"}  # `fcam run` takes one of each
-
-
-def experiment_options(single: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """An option for every field of `Experiment`; values arrive as text and are checked by it."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for name, field in reversed(Experiment.model_fields.items()):
-            shown = ONE_RUN.get(name, name) if single else name
-            default = field.default if field.default is not PydanticUndefined else None
-            about = f"{field.description}" + (f"  [default: {_plain(default)}]" if default else "")
-            if single and name in ONE_RUN:
-                about = {"paradigms": "soft, hard, lvml or hybrid", "seeds": "seed of mosaics, weights and order"}[name]
-                about += f"  [default: {'hybrid' if name == 'paradigms' else 0}]"
-            command = click.option(f"--{shown.replace('_', '-')}", name, metavar="VALUE", help=about)(command)
-        return command
-
-    return decorate
-
-
-def _plain(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+if TYPE_CHECKING:
+    from fcamlib.store import Run
 
 
 class Commands(click.Group):
@@ -48,12 +32,28 @@ class Commands(click.Group):
         """Run a command."""
         try:
             return super().invoke(ctx)
-        except UserError as error:
-            click.echo(f"fcam: {' '.join(str(error).split())}", err=True)
-            ctx.exit(2)
         except KeyboardInterrupt:
-            click.echo("fcam: interrupted; the same command goes on from the last checkpoint.", err=True)
+            self._say("interrupted; what is stored stays, and the same command goes on from the last checkpoint.")
             ctx.exit(130)
+        except UserError as error:
+            self._say(one_line(error))
+        except OSError as error:
+            if error.errno == errno.EPIPE or error.filename is None:
+                raise
+            self._say(f"'{error.filename}' cannot be used ({error.strerror}).")
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and not _is_out_of_memory(error):
+                raise
+            self._say(f"memory ran out ({one_line(error)}): lower num_train, num_test, num_segments or batch_size.")
+        ctx.exit(2)
+
+    @staticmethod
+    def _say(sentence: str) -> None:
+        click.echo(f"fcam: {sentence}", err=True)
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    return any(words in str(error) for words in ("out of memory", "can't allocate memory"))  # torch's, on CUDA and CPU
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -62,63 +62,89 @@ def main() -> None:
     """Train and compare attention models: soft, hard, latent-variable and hybrid attention.
 
     \b
+    Examples:
+      fcam run                           a hybrid on the embedded digits
+      fcam run --dataset folder:PATH --foreground airplane,automobile,bird
+                                         on your own pictures
+      fcam grid --seeds 0,1,2            four paradigms, three seeds
+      fcam COMMAND --help                all options of a command
+
+    \b
     Folders are moved with environment variables:
       FCAM_DATA     data sets
       FCAM_RESULTS  the run store
       FCAM_FIGURES  saved figures
     """
     logging.basicConfig(format="fcam: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    if sys.stderr.isatty():
+        logging.getLogger("fcamlib").setLevel(logging.INFO)
 
 
-@main.command("run")
-@click.option("--config", "config_path", type=Path, metavar="FILE", help="a run's config.json, in place of options")
+@main.command("run", cls=GroupedCommand, short_help="Train one model, or show its stored run.")
+@click.option("--config", "config_path", type=Path, metavar="FILE", help="a run's config.json, in place of the options")
 @click.option("--fresh", is_flag=True, help="compute even where the store has the run")
 @click.option("--json", "as_json", is_flag=True, help="print the summary as JSON")
 @experiment_options(single=True)
 def run_command(config_path: Path | None, fresh: bool, as_json: bool, **options: str | None) -> None:
     """Train one model, or show its stored run.
 
-    \b
     Example, your own pictures in PATH/train/<class>/ and PATH/test/<class>/:
+
+    \b
       fcam run --dataset folder:PATH --foreground airplane,automobile,bird \\
                --num-segments 5 --paradigm hybrid --seed 0
+
+    Lists are written 0.05,0.02 or '[0.05, 0.02]'. Of several learning rates the best on validation data is kept. A run
+    that was interrupted goes on from its last checkpoint.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    if config_path is not None:
-        if given:
-            first = next(iter(given))
-            raise UserError(
-                f"--config and --{ONE_RUN.get(first, first).replace('_', '-')} exclude each other: give one."
-            )
-        from fcamlib.store import load_config
-
-        configs = [load_config(config_path)]
-    else:
+    if config_path is None:
         for field, option in ONE_RUN.items():
             if "," in given.get(field, ""):
                 raise UserError(
                     f"{option}={given[field]} is more than one: `fcam run` trains one, `fcam grid` several."
                 )
-        configs = experiment({"paradigms": "hybrid", **given}).configs()
-    _train(configs, fresh, as_json)
+        _train(experiment({"paradigms": "hybrid", **given}, ONE_RUN).configs(), fresh, as_json)
+        return
+    for name in given:
+        option = ONE_RUN.get(name, name).replace("_", "-")
+        raise UserError(f"--config and --{option} exclude each other: give one.")
+    from fcamlib.store import load_config
+
+    _train([load_config(config_path)], fresh, as_json)
 
 
-@main.command("grid")
+@main.command("grid", cls=GroupedCommand, short_help="Train several paradigms and seeds.")
 @click.argument("profile", type=Path, required=False)
 @click.option("--list", "list_only", is_flag=True, help="show what would run and what is stored, and stop")
-@click.option("--json", "as_json", is_flag=True, help="print the summaries as JSON")
+@click.option("--fresh", is_flag=True, help="compute even what the store has")
+@click.option("--json", "as_json", is_flag=True, help="print each summary as one line of JSON")
 @experiment_options(single=False)
-def grid_command(profile: Path | None, list_only: bool, as_json: bool, **options: str | None) -> None:
-    """Train every paradigm with every seed: options, over those of a PROFILE (a YAML file of parameters)."""
-    configs = experiment(_profile(profile) | {k: v for k, v in options.items() if v is not None}).configs()
-    if not list_only:
-        _train(configs, False, as_json)
-        return
-    from fcamlib.store import find
+def grid_command(profile: Path | None, list_only: bool, fresh: bool, as_json: bool, **options: str | None) -> None:
+    """Train every paradigm with every seed.
 
+    PROFILE is a YAML file of parameters, such as notebooks/profiles/paper.yaml; options go before its values.
+
+    \b
+    Example:
+      fcam grid --num-segments 9 --paradigms soft,hybrid --seeds 0,1,2 --learning-rates 0.1,0.05
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    configs = experiment(_profile(profile) | given).configs()
+    if list_only:
+        _list_grid(configs)
+    else:
+        _train(configs, fresh, as_json)
+
+
+def _list_grid(configs: list[RunConfig]) -> None:
+    from fcamlib import store
+
+    begun = set(store.unfinished_runs())
     for config in configs:
-        stored = find(config)
-        click.echo(f"{config.name}  {'to do' if stored is None else 'recorded' if stored.is_recorded else 'stored'}")
+        stored = store.find(config)
+        missing = "begun" if config.name in begun else "to do"
+        click.echo(f"{config.name}  {missing if stored is None else 'recorded' if stored.is_recorded else 'stored'}")
 
 
 def _profile(path: Path | None) -> dict[str, Any]:
@@ -127,59 +153,85 @@ def _profile(path: Path | None) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"the profile '{path}' cannot be read as YAML ({' '.join(str(error).split())}).") from None
+        raise UserError(f"the profile '{path}' cannot be read as YAML ({one_line(error)}).") from None
     if not isinstance(content, dict):
         raise UserError(f"the profile '{path}' is not a list of 'name: value' lines.")
-    return content
+    return {str(name): value for name, value in content.items()}
 
 
 def _train(configs: list[RunConfig], fresh: bool, as_json: bool) -> None:
+    """Compute or look up the runs, in order; in a grid, one that diverges does not stop the others."""
+    diverged = 0
+    for config in configs:
+        try:
+            _show(config, _finished(config, fresh), as_json)
+        except DivergenceError as error:
+            if len(configs) == 1:
+                raise
+            diverged += 1
+            click.echo(f"fcam: {config.name}: {one_line(error)}", err=True)
+    if diverged:
+        click.echo(f"fcam: {diverged} of {len(configs)} runs diverged; the others are stored.", err=True)
+        click.get_current_context().exit(1)
+
+
+def _finished(config: RunConfig, fresh: bool) -> Run:
+    from fcamlib.store import find
+
+    if not fresh and (stored := find(config, report=False)):  # answers without importing torch
+        return stored
     from fcamlib.numerics import keep_freed_memory
     from fcamlib.progress import training_bar
     from fcamlib.runs import run
 
     keep_freed_memory()
-    for config in configs:
-        with training_bar(config) as on_epoch:
-            finished = run(config, on_epoch, fresh)
-        if as_json:
-            click.echo(json.dumps({"name": config.name, "folder": str(finished.folder), **finished.summary}))
-            continue
-        test = finished.summary["splits"]["test"]
-        click.echo(
-            f"{config.name}: test accuracy {test['accuracy']:.3f}, focus accuracy {test['focus_accuracy']:.3f}, "
-            f"SAIF {test['saif']:.3f} (n = {test['n']}), in {finished.folder}"
-        )
+    with training_bar(config) as on_epoch:
+        return run(config, on_epoch, fresh)
 
 
-@main.command("list")
+def _show(config: RunConfig, finished: Run, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"name": config.name, "folder": str(finished.folder), **finished.summary}))
+        return
+    test = finished.summary["splits"]["test"]
+    click.echo(
+        f"{config.name}: test accuracy {test['accuracy']:.3f}, focus accuracy {test['focus_accuracy']:.3f}, "
+        f"SAIF {test['saif']:.3f} (n = {test['n']}), in {finished.folder}"
+    )
+
+
+@main.command("list", short_help="List finished runs with their test measures.")
 @click.option("--json", "as_json", is_flag=True, help="print as JSON")
 def list_command(as_json: bool) -> None:
-    """List recorded and stored runs with their test measures."""
+    """List recorded and stored runs with their test measures.
+
+    A run that is both is listed once, as recorded. Damaged runs are named on standard error and left out.
+    """
     from fcamlib.store import recorded_runs, stored_runs
     from fcamlib.tables import runs_table
 
-    runs = recorded_runs() + stored_runs()
+    runs = {run.folder.name: run for run in stored_runs()} | {run.folder.name: run for run in recorded_runs()}
+    ordered = [runs[name] for name in sorted(runs)]
     if as_json:
-        click.echo(json.dumps([{"folder": str(r.folder), **r.summary} for r in runs]))
-    elif runs:
-        click.echo(runs_table(runs).to_string(index=False))
+        click.echo(json.dumps([{"name": r.folder.name, "folder": str(r.folder), **r.summary} for r in ordered]))
+    elif ordered:
+        click.echo(runs_table(ordered).to_string(index=False))
     else:
         click.echo("No run is stored yet: `fcam run` trains one.")
 
 
-@main.command("check")
+@main.command("check", short_help="Show versions, devices, folders, data sets and runs.")
 def check_command() -> None:
-    """Show environment, devices, folders, and which data sets are present and verified."""
+    """Show versions, devices, folders, which data sets are present and verified, and the state of the runs."""
     from fcamlib.checks import report
 
     click.echo(report())
 
 
-@main.command("record")
+@main.command("record", short_help="Keep finished runs with the source.")
 @click.argument("names", nargs=-1, required=True)
 def record_command(names: tuple[str, ...]) -> None:
-    """Copy finished runs, without scores and weights, to results/recorded/ of the source checkout."""
+    """Copy the finished runs NAMES, without scores and weights, to results/recorded/ of the source checkout."""
     from fcamlib import paths, store
 
     target = paths.recorded_dir()
@@ -188,7 +240,10 @@ def record_command(names: tuple[str, ...]) -> None:
     runs = {run.folder.name: run for run in store.stored_runs()}
     for name in names:
         if name not in runs:
-            raise UserError(f"'{name}' is not a stored run: `fcam list` shows their names.")
+            near = difflib.get_close_matches(name, runs, n=1)
+            hint = f"did you mean '{near[0]}'? " if near else ""
+            raise UserError(f"'{name}' is not a stored run: {hint}`fcam list` shows their names.")
+    for name in names:
         click.echo(store.record(runs[name], target).folder)
 
 

@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -184,7 +184,7 @@ SOURCE_DEFAULTS: dict[str, dict[str, Any]] = {
         "num_train": 2_000,
         "num_validation": 500,
         "num_test": 2_000,
-        "epochs": 30,
+        "epochs": 20,
         "learning_rates": (0.05,),
         "hard_learning_rates": (0.05,),
         "precision": "float64",
@@ -259,7 +259,7 @@ class Experiment(Frozen):
     evaluate_every: int = Field(1, ge=1, description="epochs between evaluations")
 
     @model_validator(mode="after")
-    def _check_together(self) -> Self:
+    def _check_together(self) -> Experiment:
         if self.kind not in SOURCE_DEFAULTS or (self.kind != "folder" and self.dataset != self.kind):
             raise ValueError(f"dataset='{self.dataset}' is unknown: choose digits, cifar10, cifar100 or folder:PATH")
         if self.dataset in ("folder", "folder:"):

@@ -5,21 +5,35 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
-from fcamlib.checkpoint import Row
 from fcamlib.config import Phase, RunConfig
+
+if TYPE_CHECKING:
+    from fcamlib.checkpoint import Row
+
+
+def epochs_of(phase: Phase) -> int:
+    """Epochs that a phase costs, with those of the learning rates that lose."""
+    return (len(phase.learning_rates) - 1) * (phase.search_epochs or phase.epochs) + phase.epochs
 
 
 def total_epochs(phases: tuple[Phase, ...]) -> int:
     """Epochs that a schedule costs, with those of the learning rates that lose."""
-    total = 0
-    for phase in phases:
-        search = phase.search_epochs or phase.epochs
-        total += search * (len(phase.learning_rates) - 1) + phase.epochs
-    return total
+    return sum(map(epochs_of, phases))
+
+
+def epochs_done(phases: tuple[Phase, ...], row: Row) -> int:
+    """How many of `total_epochs` are behind when `row` is done, also where a run resumes or a candidate diverges."""
+    earlier, phase = phases[: row["phase"]], phases[row["phase"]]
+    epoch = row["epoch"] - sum(p.epochs for p in earlier)
+    search = phase.search_epochs or phase.epochs
+    searched = phase.learning_rates.index(row["learning_rate"]) if epoch <= search else len(phase.learning_rates) - 1
+    return total_epochs(earlier) + searched * search + epoch
 
 
 @contextmanager
@@ -28,14 +42,25 @@ def training_bar(config: RunConfig) -> Iterator[Callable[[Row], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"))
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as progress:
-        bar = progress.add_task(config.name, total=total_epochs(config.phases))
+    columns = (
+        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=16),
+        MofNCompleteColumn(),
+        TextColumn("epochs"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    console.print(config.name, highlight=False)
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("loading data", total=total_epochs(config.phases))
 
         def on_epoch(row: Row) -> None:
             accuracy = row.get("validation_accuracy", row["train_accuracy"])
             progress.update(
-                bar, advance=1, description=f"{row['paradigm']} lr {row['learning_rate']:g} accuracy {accuracy:.3f}"
+                bar,
+                completed=epochs_done(config.phases, row),
+                description=f"{row['paradigm']} {row['learning_rate']:g} accuracy {accuracy:.3f}",
             )
 
         yield on_epoch

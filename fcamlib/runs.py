@@ -13,6 +13,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
@@ -26,13 +27,13 @@ from fcamlib import __version__, metrics, paths, store
 from fcamlib.checkpoint import Row
 from fcamlib.config import MosaicsConfig, RunConfig, folder_fingerprint, folder_path
 from fcamlib.data.mosaics import mosaic_task
-from fcamlib.data.sdc import SPLITS, SDCTask
+from fcamlib.data.sdc import SPLITS, SDCData, SDCTask
 from fcamlib.errors import DataError
 from fcamlib.evaluation import Scores, evaluate, evaluating, outputs
 from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics, reproducible
-from fcamlib.store import Run
+from fcamlib.store import Run, RunBusyError
 from fcamlib.training import fit
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,9 @@ NUM_EXAMPLES = 8  # test instances whose attention is kept for galleries
 MAX_EXAMPLE_SEGMENTS = 100  # of longer instances no example is kept
 
 
-def run(config: RunConfig, on_epoch: Callable[[Row], None] | None = None, fresh: bool = False) -> Run:
+def run(
+    config: RunConfig, on_epoch: Callable[[Row], None] | None = None, fresh: bool = False, wait: bool = True
+) -> Run:
     """The run of `config`: from the store, recorded runs first, or computed and stored.
 
     An interrupted run resumes at its last checkpoint, to the same numbers. Two processes that ask for one run
@@ -53,18 +56,26 @@ def run(config: RunConfig, on_epoch: Callable[[Row], None] | None = None, fresh:
         Called with the history row of each epoch as it is done.
     fresh : bool
         Compute even where the store has the run.
+    wait : bool
+        Whether to wait for another process that computes the run, or to raise `RunBusyError`.
     """
     if not fresh and (stored := store.find(config)):
         return stored
-    with store.locked(config):
+    with store.locked(config, wait):
         if not fresh and (stored := store.find(config, report=False)):  # by a process that this one waited for
             return stored
         return _compute(config, on_epoch)
 
 
 def run_all(configs: Iterable[RunConfig]) -> list[Run]:
-    """The runs of several configs, in order."""
-    return [run(config) for config in configs]
+    """The runs of several configs, in order; processes that want the same ones share the work."""
+    wanted = list(configs)
+    done: dict[str, Run] = {}
+    for wait in (False, True):  # first what no other process is at, then the rest
+        for config in wanted:
+            with suppress(RunBusyError):
+                done[config.name] = done.get(config.name) or run(config, wait=wait)
+    return [done[config.name] for config in wanted]
 
 
 def build_model(config: RunConfig, task: SDCTask) -> FCAM:
@@ -121,8 +132,8 @@ def _require_same_folder(data: MosaicsConfig) -> None:
     """Refuse a folder whose files are not those that the config, and so the run's name, was made for."""
     if data.fingerprint and folder_fingerprint(data.source) != data.fingerprint:
         raise DataError(
-            f"dataset='{data.source}': the files in '{folder_path(data.source)}' are not those that the config was made "
-            "for: give the same pictures, or make a new config from options."
+            f"dataset='{data.source}': the files in '{folder_path(data.source)}' are not those that the config "
+            "was made for: give the same pictures, or make a new config from options."
         )
 
 
@@ -150,7 +161,7 @@ def _examples(
     with evaluating(model), numerics.autocasting():
         _, output = next(outputs(model, few, [config.aggregation], numerics))
     return {
-        "segments": few.bank.values[few.segments.long()].cpu().numpy(),
+        "segments": _shown(few),
         "alpha": output.log_alpha.exp().float().cpu().numpy(),
         "label": few.label.cpu().numpy(),
         "foreground": few.foreground.cpu().numpy(),
@@ -159,9 +170,19 @@ def _examples(
     }
 
 
+def _shown(few: SDCData) -> np.ndarray:
+    """Segments as figures show them: pictures as uint8 in 0..255, grey ones without a channel axis."""
+    bank = few.bank
+    values = bank.values[few.segments.long()].cpu()  # (E, M, ...)
+    if not bank.pictures:
+        return values.numpy()
+    pixels = ((values * bank.scale + bank.shift + 1) * 127.5).round().to(torch.uint8)
+    return (pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).numpy()
+
+
 def provenance(numerics: Numerics) -> dict[str, Any]:
     """Versions, hardware, commit and date: what a reader needs to judge a number."""
-    device = torch.cuda.get_device_name(numerics.device) if numerics.device.type == "cuda" else _cpu()
+    device = torch.cuda.get_device_name(numerics.device) if numerics.device.type == "cuda" else cpu_name()
     packages = ("torch", "torchvision", "numpy", "scikit-learn")
     return {
         "fcamlib": __version__,
@@ -174,7 +195,7 @@ def provenance(numerics: Numerics) -> dict[str, Any]:
     }
 
 
-def _cpu() -> str:
+def cpu_name() -> str:
     """Processor's name, as far as the system tells."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:

@@ -50,7 +50,7 @@ class Run:
     @cached_property
     def history(self) -> pd.DataFrame:
         """One row per epoch."""
-        return pd.read_csv(self.folder / "history.csv", float_precision="round_trip")
+        return pd.read_csv(self.folder / "history.csv")
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -148,13 +148,19 @@ def partial_dir(config: RunConfig) -> Path:
     return _partial_root() / config.name
 
 
+class RunBusyError(Exception):
+    """Another process computes the run."""
+
+
 @contextmanager
-def locked(config: RunConfig) -> Iterator[None]:
-    """Hold the run: a second process that wants it waits. The lock falls with the process."""
+def locked(config: RunConfig, wait: bool = True) -> Iterator[None]:
+    """Hold the run: a second process that wants it waits, or is told so. The lock falls with the process."""
     lock = FileLock(writable(paths.results_dir() / ".locks") / f"{config.name}.lock")
     try:
         lock.acquire(timeout=0)
     except Timeout:
+        if not wait:
+            raise RunBusyError(config.name) from None
         log.info("another process computes '%s': waiting for it.", config.name)
         lock.acquire()
     try:

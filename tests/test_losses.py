@@ -173,6 +173,6 @@ def test_extreme_logits_do_not_overflow() -> None:
     assert_close(lvml, torch.tensor(1e4 - log(2)))
     assert_close(hard, torch.tensor(1e4))
     gradient = torch.autograd.grad(lvml, log_likelihood, retain_graph=True)[0]
-    assert_close(gradient, torch.tensor([[-0.5, 0.0, -0.5]]))
+    assert_close(gradient, torch.tensor([[-0.5, 0.0, -0.5]]), atol=1e-3, rtol=0)  # float32 resolves 1e4 to 1e-3
     assert bool(torch.isfinite(torch.autograd.grad(hard, focus_logits)[0]).all())
     assert_close(soft_attention_loss(torch.tensor([[1e4, 0.0, -1e4]]), torch.tensor([2])), torch.tensor(2e4))

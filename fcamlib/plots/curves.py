@@ -1,7 +1,6 @@
 """Curves with a band over seeds: metrics per epoch, and SAIF over its threshold."""
 
 from collections.abc import Mapping
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -26,7 +25,6 @@ from fcamlib.plots.look import (
     styled,
 )
 
-Band = Literal["t", "range"]
 METRIC_TITLES = {"accuracy": "accuracy", "focus_accuracy": "focus accuracy", "saif": "SAIF"}
 CONFIDENCE = 0.95
 BAND_TEXT = {"t": "95 % t-interval of the mean", "range": "minimum to maximum"}
@@ -35,7 +33,7 @@ UNIT_TICKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 @styled
 def learning_curves(
-    history: pd.DataFrame, switch_epoch: int | None = None, band: Band = "t", title: str = ""
+    history: pd.DataFrame, switch_epoch: int | None = None, band: str = "t", title: str = ""
 ) -> PageFigure:
     """Draw accuracy, focus accuracy and SAIF per epoch: the mean over seeds and a band.
 
@@ -88,7 +86,7 @@ def saif_over_tau(
     curves: Mapping[str, ArrayLike],
     taus: ArrayLike | None = None,
     tau: float = 0.8,
-    band: Band = "t",
+    band: str = "t",
     title: str = "",
 ) -> PageFigure:
     """Draw SAIF over its threshold: the mean over seeds and a band.
@@ -112,7 +110,8 @@ def saif_over_tau(
         One panel with the key below it.
     """
     _require_known_band(band)
-    array_within(tau, "tau", (), 0.0, 1.0)
+    if not 0.0 <= tau <= 1.0:
+        raise ValueError(f"tau is {tau:g}; give a threshold in [0, 1].")
     checked = {name: _falling_curves(name, values) for name, values in by_paradigm(curves, "curves").items()}
     num_taus = next(iter(checked.values())).shape[1]
     grid = np.linspace(0.0, 1.0, num_taus) if taus is None else array_within(taus, "taus", (num_taus,), 0.0, 1.0)
@@ -136,7 +135,7 @@ def saif_over_tau(
 
 
 def seed_band(
-    values: Float[np.ndarray, "R T"], band: Band
+    values: Float[np.ndarray, "R T"], band: str
 ) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, " T"], Float[np.ndarray, " T"]]:
     r"""Return the mean over seeds and the limits of its band.
 
@@ -170,7 +169,7 @@ def draw_curve(
     paradigm: str,
     x: Float[np.ndarray, " T"],
     values: Float[np.ndarray, "R T"],
-    band: Band,
+    band: str,
     turn: tuple[int, int],
 ) -> None:
     """Draw one paradigm's mean line and, from two seeds on, its band.
@@ -293,7 +292,7 @@ def _require_switch_fits(history: pd.DataFrame, switch_epoch: int | None) -> Non
         )
 
 
-def _key(seeds_of: Mapping[str, int], band: Band, switch_epoch: int | None) -> list[Artist]:
+def _key(seeds_of: Mapping[str, int], band: str, switch_epoch: int | None) -> list[Artist]:
     """Return the legend: paradigms with their number of seeds, the band, the switch.
 
     Parameters

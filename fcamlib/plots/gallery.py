@@ -17,7 +17,7 @@ from fcamlib.plots.checks import (
     pictures,
     same_paradigms,
 )
-from fcamlib.plots.layout import GAP, SegmentGrid, draw_segment, inch_axes
+from fcamlib.plots.layout import GAP, SegmentGrid, draw_segment, inch_axes, shortened
 from fcamlib.plots.look import CARD, FAINT_INK, INK, NOTE_SIZE, PAGE_WIDTH, PARADIGM_STYLE, RULE, PageFigure, styled
 
 MARGIN = 0.14  # inches, as all lengths here
@@ -26,6 +26,7 @@ VERDICT_WIDTH = 1.42
 HEAD_HEIGHT = 0.3
 BAR_HEIGHT = 0.185
 BAR_STEP = 0.225
+BAR_OFFSET = 0.085  # clears the frame of the picture above
 MAX_SIDE = 0.8
 MAX_COLUMNS = 7
 NOTE_HEIGHT = 0.52
@@ -80,7 +81,7 @@ class Block:
     @property
     def line_height(self) -> float:
         """Height of one line: pictures and the bars below them."""
-        return self.side + 0.06 + self.num_paradigms * BAR_STEP + 0.09
+        return self.side + BAR_OFFSET + self.num_paradigms * BAR_STEP + 0.09
 
     @property
     def verdict_left(self) -> float:
@@ -118,7 +119,7 @@ class Block:
         float
             Inches.
         """
-        return self.top + line * self.line_height + self.side + 0.06 + position * BAR_STEP
+        return self.top + line * self.line_height + self.side + BAR_OFFSET + position * BAR_STEP
 
 
 @styled
@@ -172,10 +173,11 @@ def attention_gallery(
     fig, ax = inch_axes(PAGE_WIDTH, height)
     if title:
         ax.text(MARGIN, MARGIN, title, va="top", fontsize="x-large", fontweight="bold")
-    for instance, name in enumerate(truth):
+    for instance, class_index in enumerate(truth):
         block = Block(first.left, first.top + instance * block_height, side, grid, first.num_paradigms)
-        ax.text(MARGIN, block.top - HEAD_HEIGHT, f"label: {label_names[name]}", va="top", fontweight="bold")
-        ax.text(block.verdict_left, block.bar_top(0, 0) - 0.04, "predicted, $s_y$", va="bottom", fontsize=NOTE_SIZE)
+        label = f"label: {shortened(label_names[class_index], 40)}"
+        ax.text(MARGIN, block.top - HEAD_HEIGHT, label, va="top", fontweight="bold", parse_math=False)
+        ax.text(block.verdict_left, block.bar_top(0, 0) - 0.05, "predicted, $s_y$", va="bottom", fontsize=NOTE_SIZE)
         _draw_pictures(ax, block, images[instance], mask[instance], instance)
         for position, verdict in enumerate(verdicts[instance]):
             _draw_verdict(ax, block, position, verdict, instance)
@@ -276,13 +278,14 @@ def _draw_verdict(ax: Axes, block: Block, position: int, verdict: Verdict, insta
         _draw_bar(ax, corner, block.side, float(weight), look.color, gid, segment == focus)
     symbol = RIGHT if verdict.is_right else WRONG
     middle = block.bar_top(0, position) + BAR_HEIGHT / 2
-    text = f"{symbol} {shortened(verdict.predicted)} {verdict.score:.2f}"
+    text = f"{symbol} {shortened(verdict.predicted, 10)} {verdict.score:.2f}"
     ax.text(
         block.verdict_left,
         middle,
         text,
         va="center_baseline",
         fontsize=NOTE_SIZE,
+        parse_math=False,  # a class name may hold a dollar sign
         gid=f"verdict-{verdict.paradigm}-{instance}",
     )
 
@@ -340,21 +343,3 @@ def _draw_note(ax: Axes, height: float) -> None:
         f"{RIGHT} right, {WRONG} wrong prediction, and the score $s_y$ of the true label."
     )
     ax.text(MARGIN, height - 0.1, note, va="bottom", color=FAINT_INK, fontsize=NOTE_SIZE, linespacing=1.35)
-
-
-def shortened(name: str, max_length: int = 10) -> str:
-    """Return a class name that fits beside the score.
-
-    Parameters
-    ----------
-    name : str
-        Any name.
-    max_length : int
-        Most characters.
-
-    Returns
-    -------
-    str
-        The name, or its beginning and an ellipsis.
-    """
-    return name if len(name) <= max_length else name[: max_length - 1].rstrip() + "\N{HORIZONTAL ELLIPSIS}"

@@ -58,7 +58,7 @@ def focus_prediction_heatmaps(histograms: Mapping[str, Mapping[str, ArrayLike]],
         width, height = (6.4, 0.9 + 2.75 * num_rows) if num_columns == 2 else (4.4, 4.2)
     else:
         num_rows, num_columns = len(rows), len(names)
-        width, height = max(4.4, 0.8 + 1.55 * num_columns), 1.75 + 1.6 * num_rows
+        width, height = max(4.4, 0.8 + 1.55 * num_columns), 1.85 + 1.5 * num_rows
     fig = PageFigure(figsize=(width, height), layout="constrained")
     grid = fig.subplots(num_rows, num_columns, sharex=True, sharey=True, squeeze=False)
     _fill(grid, rows, list(names))
@@ -190,7 +190,7 @@ def _add_scale(fig: PageFigure, grid: np.ndarray, location: Literal["right", "to
         ticks=[0, 1, 5, 10, 25, 50, 100],
         location=location,
         fraction=0.05,
-        pad=0.02,
+        pad=0.02 if location == "right" else 0.05,
         aspect=30,
     )
     bar.set_label("% of instances; outlined: SAIF, both > 0.8")

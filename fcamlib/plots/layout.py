@@ -104,3 +104,21 @@ def draw_segment(
         frame = Rectangle((left - out, top - out), side + 2 * out, side + 2 * out, fill=False, joinstyle="miter")
         frame.set(edgecolor=INK, linewidth=FRAME_WIDTH, zorder=3, gid=f"foreground-{gid}")
         ax.add_patch(frame)
+
+
+def shortened(name: str, max_length: int) -> str:
+    """Return a class name that fits where it is written.
+
+    Parameters
+    ----------
+    name : str
+        Any name.
+    max_length : int
+        Most characters.
+
+    Returns
+    -------
+    str
+        The name, or its beginning and an ellipsis.
+    """
+    return name if len(name) <= max_length else name[: max_length - 1].rstrip() + "\N{HORIZONTAL ELLIPSIS}"

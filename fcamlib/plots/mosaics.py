@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from fcamlib.plots.checks import foreground_mask, pictures
-from fcamlib.plots.layout import GAP, SegmentGrid, draw_segment, inch_axes
+from fcamlib.plots.layout import GAP, SegmentGrid, draw_segment, inch_axes, shortened
 from fcamlib.plots.look import FAINT_INK, NOTE_SIZE, PAGE_WIDTH, PageFigure, styled
 
 MARGIN = 0.14  # inches
@@ -56,7 +56,7 @@ def sample_mosaics(segments: ArrayLike, foreground: ArrayLike, labels: Sequence[
     for instance, label in enumerate(labels):
         down, across = divmod(instance, blocks_across)
         corner = (MARGIN + across * (block_width + 0.3), top + down * block_height)
-        ax.text(*corner, f"label: {label}", va="top")
+        ax.text(*corner, f"label: {shortened(label, 25)}", va="top", parse_math=False)
         _draw_instance(
             ax, images[instance], mask[instance], instance, grid, (corner[0], corner[1] + LABEL_HEIGHT), side
         )

@@ -46,8 +46,9 @@ def accuracy_saif_summary(
     PageFigure
         Panels side by side in pairs, sharing both axes, with every mean printed.
     """
-    _check(table)
+    require_columns(table, "table", COLUMNS)
     names = paradigm_order(table["paradigm"], "table column 'paradigm'")
+    _check_estimates(table)
     datasets = list(dict.fromkeys(table["dataset"]))
     num_columns = min(2, len(datasets))
     num_rows = -(-len(datasets) // num_columns)
@@ -69,15 +70,14 @@ def accuracy_saif_summary(
     return fig
 
 
-def _check(table: pd.DataFrame) -> None:
-    """Refuse a table that cannot be drawn.
+def _check_estimates(table: pd.DataFrame) -> None:
+    """Refuse estimates that cannot be drawn.
 
     Parameters
     ----------
     table : pandas.DataFrame
         As in `accuracy_saif_summary`.
     """
-    require_columns(table, "table", COLUMNS)
     unknown = [metric for metric in table["metric"] if metric not in METRIC_LABEL]
     if unknown:
         raise ValueError(f"table has the unknown metric {unknown[0]!r}; use one of {', '.join(METRIC_LABEL)}.")

@@ -1,0 +1,95 @@
+"""The bank, and instances as rows of indices into it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from torch.testing import assert_close
+
+from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask, distinct, every_occurrence
+
+SEGMENTS = torch.tensor([[4, 0, 4], [1, 3, 0]], dtype=torch.int32)
+
+
+@pytest.fixture
+def data() -> SDCData:
+    foreground = torch.tensor([[True, False, False], [False, False, True]])
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    return SDCData(Bank(torch.arange(35.0).reshape(5, 7)), SEGMENTS, torch.tensor([2, 0]), foreground, mask)
+
+
+@pytest.fixture
+def pictures() -> Bank:
+    """Five pictures of 2 x 4 pixels and 3 channels whose value tells picture, row, column and channel."""
+    index = torch.meshgrid(torch.arange(5), torch.arange(2), torch.arange(4), torch.arange(3), indexing="ij")
+    values = 50 * index[0] + 20 * index[1] + 4 * index[2] + index[3]
+    return Bank(values.to(torch.uint8), scale=2 / 255, shift=-1.0, pictures=True)
+
+
+def test_pictures_become_channels_first_and_scaled(pictures: Bank) -> None:
+    assert pictures.segment_shape == (3, 2, 4)
+    for channels_last in (False, True):
+        rows = pictures.rows(torch.tensor([3, 1, 3]), torch.float64, channels_last)
+        assert rows.shape == (3, 3, 2, 4)
+        for place, picture in enumerate([3, 1, 3]):
+            value = 50 * picture + 20 * 1 + 4 * 3 + 2
+            assert rows[place, 2, 1, 3].item() == pytest.approx(2 * value / 255 - 1, abs=1e-12)
+            assert rows[place, 0, 0, 0].item() == pytest.approx(2 * 50 * picture / 255 - 1, abs=1e-12)
+        assert rows.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+
+
+def test_black_is_minus_one_and_white_plus_one() -> None:
+    bank = Bank(torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1), 2 / 255, -1.0, pictures=True)
+    for dtype in (torch.float32, torch.float64):
+        assert_close(bank.rows(torch.tensor([0, 1]), dtype).flatten(), torch.tensor([-1.0, 1.0], dtype=dtype))
+
+
+def test_rows_leave_the_bank_as_it_was() -> None:
+    bank = Bank(torch.ones(2, 7), scale=3.0, shift=4.0)
+    assert_close(bank.rows(torch.tensor([0, 1]), torch.float32), torch.full((2, 7), 7.0))
+    assert_close(bank.values, torch.ones(2, 7))
+
+
+def test_take_keeps_what_belongs_together(data: SDCData) -> None:
+    taken = data.take(torch.tensor([1, 0, 1]))
+    assert len(taken) == 3
+    assert taken.segments.tolist() == [[1, 3, 0], [4, 0, 4], [1, 3, 0]]
+    assert taken.label.tolist() == [0, 2, 0]
+    assert taken.foreground.int().argmax(dim=1).tolist() == [2, 0, 2]
+    assert taken.mask is not None and taken.mask.sum(dim=1).tolist() == [3, 2, 3]
+    assert taken.bank is data.bank
+
+
+def test_splits_of_a_moved_task_still_share_one_bank(data: SDCData) -> None:
+    task = SDCTask({split: data for split in SPLITS}, ("a", "b", "c"), "toy")
+    moved = task.to(torch.device("cpu"))
+    assert {split.bank.values.data_ptr() for split in moved.splits.values()} == {data.bank.values.data_ptr()}
+    meta = task.bank.to(torch.device("meta"))
+    assert meta.values.device.type == "meta" and (meta.scale, meta.pictures) == (1.0, False)
+
+
+@given(arrays("int64", st.tuples(st.integers(1, 4), st.integers(1, 6)), elements=st.integers(0, 8)))
+def test_distinct_rows_rebuild_the_instances(index: object) -> None:
+    wanted = torch.as_tensor(index)
+    rows, places = distinct(wanted)
+    assert torch.equal(rows[places], wanted)
+    assert sorted(set(wanted.flatten().tolist())) == rows.tolist()
+    rows, places = every_occurrence(wanted)
+    assert torch.equal(rows[places], wanted)
+    assert len(rows) == wanted.numel()
+
+
+def test_impossible_instances_are_refused(data: SDCData) -> None:
+    with pytest.raises(ValueError, match="outside the bank"):
+        replace(data, segments=data.segments + 1)
+    with pytest.raises(ValueError, match="outside the bank"):
+        replace(data, segments=data.segments - 1)
+    with pytest.raises(ValueError, match="every row of mask needs at least one True"):
+        replace(data, mask=torch.tensor([[True, True, True], [False, False, False]]))
+    with pytest.raises(ValueError, match="hold no instance"):
+        data.take(torch.empty(0, dtype=torch.int64))

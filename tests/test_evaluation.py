@@ -1,0 +1,245 @@
+"""One pass gives the scores that the definitions give, whatever shortcut it takes."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from math import log
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from torch import Tensor, nn
+
+from fcamlib import evaluation
+from fcamlib.config import Experiment
+from fcamlib.data.mosaics import mosaic_task
+from fcamlib.data.sdc import Bank, SDCData, every_occurrence
+from fcamlib.evaluation import Scores, batch_scores, evaluate, evaluating
+from fcamlib.fcam import FCAM, PARADIGMS
+from fcamlib.networks import classification_network, focus_network
+from fcamlib.numerics import Numerics
+from fcamlib.runs import build_model
+
+FLOAT64 = Numerics(torch.device("cpu"), torch.float64)
+N, M, K, D = 11, 3, 5, 7
+
+
+class Column(nn.Module):
+    """Reads focus or class logits off the segments themselves."""
+
+    def __init__(self, columns: int | slice) -> None:
+        super().__init__()
+        self.columns = columns
+
+    def forward(self, segments: Tensor) -> Tensor:
+        return segments[:, self.columns]
+
+
+class Contrast(nn.Module):
+    """Adds to each segment the mean of the real segments of its instance."""
+
+    context_free = False
+
+    def forward(self, segments: Tensor, mask: Tensor | None) -> Tensor:
+        weight = torch.ones_like(segments[..., 0]) if mask is None else mask.to(segments.dtype)
+        mean = torch.einsum("bmd,bm->bd", segments, weight) / weight.sum(dim=1, keepdim=True)
+        return segments - 2 * mean[:, None]
+
+
+def vectors(num_instances: int = 23, masked: bool = False) -> SDCData:
+    generator = torch.Generator().manual_seed(2)
+    bank = Bank(3 * torch.randn(N, D, dtype=torch.float64, generator=generator))
+    segments = torch.randint(N, (num_instances, M), generator=generator, dtype=torch.int32)
+    label = torch.randint(K, (num_instances,), generator=generator)
+    foreground = torch.nn.functional.one_hot(torch.randint(M, (num_instances,), generator=generator), M).bool()
+    foreground[::3, 0] = True  # some instances have two foreground segments
+    mask = None
+    if masked:
+        mask = torch.ones(num_instances, M, dtype=torch.bool)
+        mask[::2, 1], mask[1::4, 2] = False, False
+    return SDCData(bank, segments, label, foreground, mask)
+
+
+def mlp(encoder: nn.Module | None = None) -> FCAM:
+    generator = torch.Generator().manual_seed(3)
+    model = FCAM(
+        focus_network("mlp", (D,), generator), classification_network("mlp", (D,), K, generator), encoder=encoder
+    )
+    return model.double()
+
+
+def plain(model: FCAM, data: SDCData, paradigm: str, dtype: torch.dtype = torch.float64) -> dict[str, np.ndarray]:
+    """Every occurrence of every segment through the model, scores from the definitions in numpy."""
+    rows, index = every_occurrence(data.segments)
+    with torch.no_grad():
+        output = model.eval()(data.bank.rows(rows, dtype), index, paradigm, data.mask)
+        alpha = output.log_alpha.exp().numpy()
+        probability = output.log_prob(paradigm).exp().numpy()
+        loss = output.loss(paradigm, data.label, "none").numpy()
+    each = np.arange(len(data))
+    foreground, label = data.foreground.numpy(), data.label.numpy()
+    return {
+        "a_z": np.where(foreground, alpha, 0).sum(axis=1),
+        "s_y": probability[each, label],
+        "focus_hit": foreground[each, alpha.argmax(axis=1)],
+        "prediction_hit": probability.argmax(axis=1) == label,
+        "prediction": probability.argmax(axis=1),
+        "loss": loss,
+    }
+
+
+def assert_same(scores: Scores, expected: dict[str, np.ndarray] | Scores, atol: float = 1e-6) -> None:
+    for field in fields(Scores):
+        wanted = expected[field.name] if isinstance(expected, dict) else getattr(expected, field.name)
+        assert_allclose(getattr(scores, field.name), wanted, rtol=0, atol=atol, err_msg=field.name)
+
+
+@pytest.fixture
+def by_hand() -> tuple[FCAM, SDCData]:
+    """Two instances whose segments hold log attention and log probabilities of two classes."""
+    alpha = [[1 / 2, 1 / 4, 1 / 4], [1 / 8, 1 / 8, 3 / 4]]
+    p_first = [[1 / 4, 3 / 4, 1 / 2], [1 / 2, 3 / 4, 1 / 4]]
+    weights, first = (torch.tensor(v, dtype=torch.float64).flatten() for v in (alpha, p_first))
+    bank = Bank(torch.stack([weights, first, 1 - first], dim=1).log())
+    foreground = torch.tensor([[False, True, False], [True, False, True]])
+    segments = torch.arange(6, dtype=torch.int32).reshape(2, 3)
+    return FCAM(Column(0), Column(slice(1, 3))), SDCData(bank, segments, torch.tensor([0, 1]), foreground)
+
+
+def test_scores_by_hand(by_hand: tuple[FCAM, SDCData]) -> None:
+    model, data = by_hand
+    scores = evaluate(model, data, numerics=FLOAT64)
+    for found in scores.values():
+        assert_allclose(found.a_z, [1 / 4, 7 / 8])  # the second instance has two foreground segments
+        assert found.focus_hit.tolist() == [False, True]
+    assert_allclose(scores["hard"].s_y, [1 / 4, 3 / 4])
+    first = -(log(1 / 4) / 2 + log(3 / 4) / 4 + log(1 / 2) / 4)
+    second = -(log(1 / 2) / 8 + log(1 / 4) / 8 + 3 * log(3 / 4) / 4)
+    assert_allclose(scores["hard"].loss, [first, second])
+    assert scores["hard"].prediction.tolist() == [1, 1]
+    assert_allclose(scores["lvml"].s_y, [7 / 16, 21 / 32])  # 1/8 + 3/16 + 1/8 and 1/16 + 1/32 + 9/16
+    assert_allclose(scores["lvml"].loss, [log(16 / 7), log(32 / 21)])
+    # Weighted sums of log probabilities: odds 3^(-1/2 + 1/4) of the first class, 3^(3/4 - 1/8) of the second.
+    assert_allclose(scores["soft"].s_y, [1 / (1 + 3**0.25), 1 / (1 + 3**-0.625)])
+    assert_allclose(scores["soft"].loss, [log(1 + 3**0.25), log(1 + 3**-0.625)])
+    for paradigm in PARADIGMS:
+        assert scores[paradigm].prediction_hit.tolist() == [False, True]
+
+
+def test_summary_by_hand() -> None:
+    hits = np.array([True, True, False, False, True])
+    predicted = np.array([True, False, True, False, True])
+    a_z, s_y = np.array([0.9, 0.81, 0.1, 0.2, 1.0]), np.array([0.9, 0.3, 0.9, 0.1, 0.79])
+    summary = Scores(a_z, s_y, hits, predicted, np.zeros(5, dtype=np.int64), np.arange(5.0)).summary()
+    expected = {"loss": 2.0, "accuracy": 0.6, "focus_accuracy": 0.6, "saif": 0.2}
+    outcomes = {"ftpt": 0.4, "ffpt": 0.2, "ftpf": 0.2, "ffpf": 0.2}
+    assert summary == pytest.approx(expected | outcomes)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("encoder", [None, nn.Tanh(), Contrast()], ids=["bare", "context-free", "contextual"])
+def test_deduplicated_equals_plain(encoder: nn.Module | None, masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "_TABLE_CHUNK", 4)  # neither divides what it splits
+    monkeypatch.setattr(evaluation, "_INSTANCE_CHUNK", 5)
+    model, data = mlp(encoder), vectors(masked=masked)
+    together = evaluate(model, data, numerics=FLOAT64)
+    for paradigm in PARADIGMS:
+        expected = plain(model, data, paradigm)
+        assert_same(together[paradigm], expected, atol=1e-12)
+        assert_same(evaluate(model, data, [paradigm], FLOAT64)[paradigm], expected, atol=1e-12)
+        assert 0.1 < together[paradigm].focus_hit.mean() < 0.9  # the case has both outcomes
+
+
+@pytest.mark.parametrize("layout", ["channels_last", "contiguous"])
+def test_deduplicated_equals_plain_on_pictures_in_float32(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "_INSTANCE_CHUNK", 64)
+    (config,) = Experiment.model_validate(
+        {"paradigms": "soft", "num_test": 150, "precision": "float32", "memory_layout": layout}
+    ).configs()
+    task = mosaic_task(config.data, seed=0)
+    model = build_model(config, task)
+    scores = evaluate(model, task.splits["test"], numerics=Numerics.of(config.training))
+    for paradigm in PARADIGMS:
+        assert scores[paradigm].s_y.dtype == np.float32
+        assert_same(scores[paradigm], plain(model, task.splits["test"], paradigm, torch.float32))
+
+
+@pytest.mark.parametrize("encoder", [None, Contrast()], ids=["bare", "contextual"])
+def test_masked_equals_removed(encoder: nn.Module | None) -> None:
+    model, data = mlp(encoder), vectors(masked=True)
+    masked = evaluate(model, data, numerics=FLOAT64)
+    assert data.mask is not None
+    for number in range(len(data)):
+        kept = data.mask[number]
+        one = SDCData(
+            data.bank,
+            data.segments[number, kept][None],
+            data.label[[number]],
+            (data.foreground[number] & kept)[kept][None],
+        )
+        removed = evaluate(model, one, numerics=FLOAT64)
+        for paradigm in PARADIGMS:
+            for field in fields(Scores):
+                pair = (getattr(s[paradigm], field.name) for s in (masked, removed))
+                found, expected = pair
+                assert_allclose(found[number], expected[0], atol=1e-12, err_msg=field.name)
+
+
+def test_order_of_segments_and_of_instances_does_not_matter() -> None:
+    model, data = mlp(), vectors()
+    turned = replace(data, segments=data.segments[:, [2, 0, 1]], foreground=data.foreground[:, [2, 0, 1]])
+    backwards = torch.arange(len(data)).flip(0)
+    before, after = evaluate(model, data, numerics=FLOAT64), evaluate(model, turned, numerics=FLOAT64)
+    reversed_scores = evaluate(model, data.take(backwards), numerics=FLOAT64)
+    for paradigm in PARADIGMS:
+        assert_same(after[paradigm], before[paradigm], atol=1e-12)
+        for field in fields(Scores):
+            found, expected = (getattr(s[paradigm], field.name) for s in (reversed_scores, before))
+            assert_allclose(found[::-1], expected, atol=1e-12)
+
+
+def test_modes_are_restored_and_dropout_is_off() -> None:
+    data, model = vectors(), mlp(nn.Dropout(0.5))
+    model.train()
+    model.classification_model.eval()  # one part is frozen
+    modes = [module.training for module in model.modules()]
+    first, second = (evaluate(model, data, ["soft"], FLOAT64)["soft"] for _ in range(2))
+    assert_array_equal(first.loss, second.loss)
+    assert [module.training for module in model.modules()] == modes
+    with pytest.raises(RuntimeError, match="inside"), evaluating(model):
+        assert not any(module.training for module in model.modules())
+        assert torch.is_inference_mode_enabled()
+        raise RuntimeError("inside")
+    assert [module.training for module in model.modules()] == modes
+    model.eval()
+    evaluate(model, data, ["hard"], FLOAT64)
+    assert not any(module.training for module in model.modules())
+
+
+def test_each_distinct_segment_is_seen_once() -> None:
+    data, model, seen = vectors(), mlp(), []
+    model.focus_model.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
+    evaluate(model, data, ["hard", "lvml"], FLOAT64)
+    assert sum(seen) == len(torch.unique(data.segments))
+
+
+def test_scores_of_training_are_those_of_evaluation() -> None:
+    model, data = mlp(), vectors()
+    rows, index = every_occurrence(data.segments)
+    for paradigm in PARADIGMS:
+        output = model(data.bank.rows(rows, torch.float64), index, paradigm)
+        with torch.no_grad():
+            scores = batch_scores(output, data, paradigm)
+        as_arrays = {field.name: getattr(scores, field.name).detach().numpy() for field in fields(Scores)}
+        assert_same(evaluate(model, data, [paradigm], FLOAT64)[paradigm], as_arrays, atol=1e-12)
+
+
+def test_bfloat16_scores_are_float32_and_near() -> None:
+    model, data = mlp().float(), vectors()
+    exact = evaluate(model, data)
+    near = evaluate(model, data, numerics=Numerics(torch.device("cpu"), torch.float32, autocast=True))
+    for paradigm in PARADIGMS:
+        assert near[paradigm].s_y.dtype == near[paradigm].a_z.dtype == np.float32
+        assert_allclose(near[paradigm].s_y, exact[paradigm].s_y, atol=0.1)
+        assert not np.array_equal(near[paradigm].s_y, exact[paradigm].s_y)

@@ -1,0 +1,445 @@
+"""The store: whole or not at all, checked, shared by processes, and the same numbers after any interruption."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcamlib import paths, store
+from fcamlib.config import RunConfig, experiment
+from fcamlib.errors import DataError, StoreError
+from fcamlib.runs import run
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = ("SHA256SUMS", "config.json", "examples.npz", "history.csv", "model.safetensors", "scores.npz", "summary.json")
+SMALL = {"num_train": 96, "num_validation": 48, "num_test": 48, "num_segments": 3, "batch_size": 24, "epochs": 6}
+NUM_KILLS = 12
+
+# Forks a process for each line of JSON that it reads, so that torch is imported once. The process runs a config and
+# counts its epochs in a file. It is killed after some seconds, or before the n-th call that changes a folder.
+FORKS = """
+import json, os, shutil, signal, sys, time
+import torch
+import fcamlib.checkpoint, fcamlib.training
+from fcamlib.config import RunConfig
+from fcamlib.data.pictures import load_pictures
+from fcamlib.runs import run
+
+def fatal(module, name, left):
+    call = getattr(module, name)
+    def counted(*args, **kwargs):
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*args, **kwargs)
+    setattr(module, name, counted)
+
+def compute(job):
+    os.environ["FCAM_RESULTS"] = job["results"]
+    if job["to_stderr"]:
+        os.dup2(os.open(job["to_stderr"], os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+    if job["calls"]:
+        left = [job["calls"]]
+        for module, name in ((os, "replace"), (os, "fsync"), (os, "mkdir"), (shutil, "rmtree")):
+            fatal(module, name, left)
+    def on_epoch(row):
+        with open(job["epochs"], "a") as file:
+            file.write(f"{row['epoch']}\\n")
+    run(RunConfig.model_validate(job["config"]), on_epoch)
+
+fcamlib.training.CHECKPOINT_SECONDS = -1.0
+load_pictures("digits", 8)
+torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0).zero_grad()  # imports half of torch, once for all
+for line in sys.stdin:
+    jobs, pids = json.loads(line), []
+    for job in jobs:
+        pids.append(os.fork())
+        if pids[-1] == 0:
+            status = 1
+            try:
+                compute(job)
+                status = 0
+            finally:
+                os._exit(status)
+    for job, pid in zip(jobs, pids):
+        if job["seconds"] is not None:
+            time.sleep(job["seconds"])
+            os.kill(pid, signal.SIGKILL)
+    print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]), flush=True)
+"""
+
+
+class Forks:
+    """Runs configs in processes of their own that can be killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.epochs, self.stderr = folder / "epochs", folder / "stderr"
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", FORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def job(self, config: RunConfig, results: Path, seconds: float | None = None, calls: int = 0) -> dict[str, Any]:
+        described = {"config": config.model_dump(mode="json"), "results": str(results), "seconds": seconds}
+        return {**described, "calls": calls, "epochs": str(self.epochs), "to_stderr": str(self.stderr)}
+
+    def run(self, *jobs: dict[str, Any]) -> list[int]:
+        """Exit status of each job: 0 done, 1 failed, -9 killed."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps(jobs) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def epochs_trained(self) -> int:
+        """How many epochs were trained since the last call."""
+        count = len(self.epochs.read_text().split()) if self.epochs.exists() else 0
+        self.epochs.unlink(missing_ok=True)
+        return count
+
+
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    forked = Forks(tmp_path_factory.mktemp("forks"))
+    yield forked
+    assert forked.process.stdin is not None and forked.process.stdout is not None
+    forked.process.stdin.close()
+    forked.process.wait(timeout=30)
+    forked.process.stdout.close()
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty results folder, and an empty one of recorded runs."""
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
+    return tmp_path / "results"
+
+
+def config_of(paradigm: str = "hybrid", seed: int = 0, **changes: Any) -> RunConfig:
+    return experiment({**SMALL, "paradigms": paradigm, "seeds": seed, **changes}).configs()[0]
+
+
+CONFIG = config_of(learning_rates="0.05,0.1", search_epochs=2)  # a hybrid with a search: 2 + 3 + 3 epochs
+CONFIG_EPOCHS = 8
+
+
+@pytest.fixture(scope="module")
+def reference(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> store.Run:
+    """CONFIG's run without an interruption."""
+    folder = tmp_path_factory.mktemp("reference")
+    assert forks.run(forks.job(CONFIG, folder)) == [0]
+    assert forks.epochs_trained() == CONFIG_EPOCHS
+    return store.Run(folder / CONFIG.name)
+
+
+def assert_same_numbers(one: store.Run, other: store.Run) -> None:
+    timeless = [run.history.drop(columns="seconds") for run in (one, other)]
+    pd.testing.assert_frame_equal(*timeless, check_exact=True)
+    for name in ("splits", "aggregations", "selection"):
+        assert one.summary[name] == other.summary[name]
+    for file in ("scores.npz", "examples.npz"):
+        first, second = one.arrays(file), other.arrays(file)
+        assert first.keys() == second.keys()
+        for name in first:
+            np.testing.assert_array_equal(first[name], second[name])
+    assert (one.folder / "model.safetensors").read_bytes() == (other.folder / "model.safetensors").read_bytes()
+
+
+def assert_nothing_half_written(results: Path) -> None:
+    """Every run's folder is complete; whatever else lies there is out of sight."""
+    visible = [folder for folder in results.glob("[!.]*")] if results.exists() else []
+    assert {folder.name for folder in visible} <= {CONFIG.name}
+    for folder in visible:
+        assert {path.name for path in folder.iterdir()} == set(FILES) and store.damage(folder) == ""
+
+
+def flip(path: Path, place: int | None = None) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 if place is None else place] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_run_killed_at_random_moments_leaves_nothing_half_written_and_resumes_to_the_same_numbers(
+    forks: Forks, reference: store.Run, tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    assert forks.run(forks.job(CONFIG, tmp_path / "timed")) == [0]
+    whole = time.monotonic() - began
+    forks.epochs_trained()
+    draws, kills, finished, resumed = random.Random(0), 0, 0, 0
+    results = tmp_path / f"results{finished}"
+    while kills < NUM_KILLS:
+        (status,) = forks.run(forks.job(CONFIG, results, seconds=draws.uniform(0.0, whole)))
+        kills += status == -signal.SIGKILL
+        assert status in (0, -signal.SIGKILL)
+        assert_nothing_half_written(results)
+        if (results / CONFIG.name).exists():
+            assert_same_numbers(store.Run(results / CONFIG.name), reference)
+            finished += 1
+            results = tmp_path / f"results{finished}"
+        elif (results / ".partial" / CONFIG.name / store.CHECKPOINT).exists():
+            resumed += 1
+    assert resumed > 0, "no kill hit a run between its epochs"
+    assert forks.run(forks.job(CONFIG, results)) == [0]
+    assert_same_numbers(store.Run(results / CONFIG.name), reference)
+    assert not forks.stderr.exists() or "damaged" not in forks.stderr.read_text()
+
+
+def test_a_run_killed_before_each_change_of_a_folder_resumes(
+    forks: Forks, reference: store.Run, tmp_path: Path
+) -> None:
+    """Every step of writing checkpoints and the finished run, one after the other."""
+    forks.epochs_trained()
+    results, calls, saved_epochs = tmp_path / "results", 0, []
+    while True:
+        calls += 1
+        (status,) = forks.run(forks.job(CONFIG, results, calls=calls))
+        assert_nothing_half_written(results)
+        trained = forks.epochs_trained()
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL
+        assert forks.run(forks.job(CONFIG, results)) == [0]
+        saved_epochs.append(trained + forks.epochs_trained() - CONFIG_EPOCHS)
+        assert_nothing_half_written(results)
+        assert_same_numbers(store.Run(results / CONFIG.name), reference)
+        assert not (results / ".partial" / CONFIG.name).exists()
+        shutil.rmtree(results)
+    assert calls > 20 and max(saved_epochs) <= 1, "more than the epoch at hand was trained twice"
+
+
+def test_what_an_interrupted_writer_left_is_not_in_the_way(results: Path) -> None:
+    config = config_of("soft")
+    partial = store.partial_dir(config)
+    partial.mkdir(parents=True)
+    (partial / "checkpoint.part").write_bytes(b"half")
+    beside = partial.with_suffix(".new")
+    beside.mkdir()
+    (beside / "config.json").write_bytes(b"{")
+    (beside / "stray.txt").write_bytes(b"?")
+    assert sorted(path.name for path in run(config).folder.iterdir()) == sorted(FILES)
+    assert list((results / ".partial").iterdir()) == []
+
+
+def test_a_second_request_is_answered_from_the_store_without_training(results: Path) -> None:
+    config, rows = config_of("soft"), []
+    first = run(config, rows.append)
+    assert [row["epoch"] for row in rows] == list(range(1, SMALL["epochs"] + 1))
+    assert run(config, rows.append).folder == first.folder == results / config.name
+    assert len(rows) == SMALL["epochs"]
+    run(config, rows.append, fresh=True)
+    assert len(rows) == 2 * SMALL["epochs"] and store.damage(first.folder) == ""
+    sums = subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=first.folder)
+    assert sums.returncode == 0
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_flipped_byte_is_noticed_warned_of_and_computed_anew(
+    file: str, reference: store.Run, results: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = results / CONFIG.name
+    shutil.copytree(reference.folder, copy)
+    flip(copy / file)
+    assert store.stored_runs() == [] and [fault for _, fault in store.survey(results)] != [""]
+    caplog.clear()
+    rows: list[dict[str, Any]] = []
+    mended = run(CONFIG, rows.append)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING and f"'{copy}' is damaged (" in record.message
+    assert file in record.message or file == "SHA256SUMS"
+    assert len(rows) == CONFIG_EPOCHS and store.damage(copy) == ""
+    assert_same_numbers(mended, reference)
+
+
+def test_missing_files_and_foreign_configs_are_damage(
+    reference: store.Run, results: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = results / CONFIG.name
+    for file in FILES:
+        shutil.copytree(reference.folder, copy)
+        (copy / file).unlink()
+        assert store.damage(copy) == (
+            f"{file} is missing" if file != "SHA256SUMS" else f"{file} is missing or unreadable"
+        )
+        assert store.find(CONFIG) is None
+        shutil.rmtree(copy)
+    other = config_of("soft")
+    shutil.copytree(reference.folder, results / other.name)
+    assert store.find(other) is None and "config.json is another run's" in caplog.messages[-1]
+    assert store.find(CONFIG) is None
+
+
+def checkpoint_with_three_epochs(config: RunConfig) -> Path:
+    """Stop a run in its fourth epoch; its checkpoint."""
+
+    def stop(row: dict[str, Any]) -> None:
+        if row["epoch"] == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(config, stop)
+    path = store.partial_dir(config) / store.CHECKPOINT
+    assert path.is_file() and store.unfinished_runs() == [config.name]
+    return path
+
+
+def test_an_interrupted_run_goes_on_from_its_checkpoint_and_a_flipped_byte_in_it_starts_anew(
+    results: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fcamlib.training.CHECKPOINT_SECONDS", -1.0)
+    config = config_of("soft", optimizer="adam", keep="best")
+    whole = run(config)
+    kept = shutil.copytree(whole.folder, results.parent / "whole")
+    shutil.rmtree(whole.folder)
+    content = checkpoint_with_three_epochs(config).read_bytes()
+    header = 8 + int.from_bytes(content[:8], "little")
+    places = {"size": 2, "state": content.index(b"train_loss"), "tensors": (header + len(content)) // 2, "end": -1}
+    for part, place in {"none": None, **places}.items():
+        checkpoint = store.partial_dir(config) / store.CHECKPOINT
+        checkpoint.parent.mkdir(exist_ok=True)
+        checkpoint.write_bytes(content)
+        if place is not None:
+            flip(checkpoint, place)
+        caplog.clear()
+        epochs: list[int] = []
+        resumed = run(config, lambda row, epochs=epochs: epochs.append(row["epoch"]))
+        assert epochs == ([4, 5, 6] if place is None else [1, 2, 3, 4, 5, 6]), part
+        assert [r.message for r in caplog.records] == (
+            [] if place is None else [f"the checkpoint '{checkpoint}' is damaged: training starts from its beginning."]
+        )
+        assert_same_numbers(resumed, store.Run(kept))
+        assert store.unfinished_runs() == []
+        shutil.rmtree(resumed.folder)
+    for length in (0, 5, header, len(content) - 1):  # cut short
+        checkpoint.parent.mkdir(exist_ok=True)
+        checkpoint.write_bytes(content[:length])
+        assert_same_numbers(run(config), store.Run(kept))
+        shutil.rmtree(results / config.name)
+
+
+def test_two_processes_that_ask_for_one_run_compute_it_once(forks: Forks, tmp_path: Path) -> None:
+    forks.epochs_trained()
+    config = config_of("lvml", seed=5)
+    assert forks.run(*[forks.job(config, tmp_path / "results")] * 3) == [0, 0, 0]
+    assert forks.epochs_trained() == SMALL["epochs"]
+    assert store.damage(tmp_path / "results" / config.name) == ""
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/dev/null/x", "/proc/fcam"])
+def test_a_results_folder_that_cannot_be_written_is_one_sentence(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    folder = tmp_path / place
+    monkeypatch.setenv("FCAM_RESULTS", str(folder))
+    with pytest.raises(StoreError) as caught:
+        run(config_of("soft"))
+    sentence = str(caught.value)
+    assert sentence.startswith(f"the results folder '{folder}' cannot be written (")
+    assert sentence.endswith("): set FCAM_RESULTS to a folder that can.")
+    assert store.stored_runs() == [] and store.unfinished_runs() == []
+
+
+def test_a_full_disk_is_one_sentence_and_loses_nothing(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fcamlib.training.CHECKPOINT_SECONDS", -1.0)
+    config = config_of("soft")
+    before = run(config)
+    sums = (before.folder / "SHA256SUMS").read_bytes()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.os, "fsync", full)
+        with pytest.raises(StoreError, match=r"^the run '.*' cannot be written \(No space left on device\): make room"):
+            run(config, fresh=True)
+    assert (before.folder / "SHA256SUMS").read_bytes() == sums and store.damage(before.folder) == ""
+    with monkeypatch.context() as patch:
+        patch.setattr("fcamlib.checkpoint.save_file", full)
+        with pytest.raises(
+            StoreError, match=r"^the checkpoint '.*' cannot be written \(No space left on device\): make"
+        ):
+            run(config_of("hard"))
+
+
+def test_recorded_runs_come_first_are_light_and_hold_no_path(
+    results: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorded = results.parent / "recorded"
+    source = pictures(results.parent / "some where" / "pics")
+    linear = {"focus_network": "linear", "classification_network": "linear", "image_size": 8, "epochs": 2}
+    (config,) = experiment({**SMALL, **linear, "dataset": source, "foreground": "a,b", "paradigms": "soft"}).configs()
+    stored = run(config)
+    kept = store.record(stored, recorded)
+    assert kept.folder == recorded / config.name and kept.is_recorded and not stored.is_recorded
+    assert sorted(path.name for path in kept.folder.iterdir()) == sorted(("SHA256SUMS", *store.RECORDED_FILES))
+    assert "model.safetensors" not in store.RECORDED_FILES and "scores.npz" not in store.RECORDED_FILES
+    for path in kept.folder.iterdir():
+        assert b"some where" not in path.read_bytes() and str(results.parent).encode() not in path.read_bytes()
+    assert kept.config.data.source == "folder:pics" and kept.config.name == kept.folder.name
+    assert kept.summary == stored.summary and kept.history.equals(stored.history)
+    assert [entry.name for entry in recorded.iterdir()] == [config.name]
+
+    assert run(config).folder == kept.folder
+    assert [r.folder for r in store.recorded_runs()] == [kept.folder]
+    store.record(stored, recorded)  # again: replaces it
+    flip(kept.folder / "history.csv")
+    assert run(config).folder == stored.folder
+    assert [r.message for r in caplog.records] == [
+        f"the stored run '{kept.folder}' is damaged (history.csv does not have its checksum): "
+        "it is not used, and computed anew."
+    ]
+    assert store.recorded_runs() == [] and "is damaged" in caplog.records[-1].message
+
+    monkeypatch.setattr(paths, "recorded_dir", lambda: Path("/dev/null/recorded"))
+    with pytest.raises(
+        StoreError, match=r"^the folder of recorded runs '/dev/null/recorded' cannot be written \(Not a"
+    ):
+        store.record(stored, Path("/dev/null/recorded"))
+
+
+def pictures(root: Path) -> str:
+    from PIL import Image
+
+    draws = np.random.default_rng(0)
+    for split in ("train", "test"):
+        for name in ("a", "b", "c"):
+            (root / split / name).mkdir(parents=True)
+            for number in range(4):
+                picture = Image.fromarray(draws.integers(0, 256, (8, 8, 3), dtype=np.uint8))
+                picture.save(root / split / name / f"{number}.png")
+    return f"folder:{root}"
+
+
+def test_a_folder_that_has_changed_since_its_config_was_made_is_refused(results: Path) -> None:
+    root = results.parent / "pics"
+    config = experiment({"dataset": pictures(root), "foreground": "a,b", "paradigms": "soft"}).configs()[0]
+    (root / "train" / "a" / "0.png").unlink()
+    with pytest.raises(
+        DataError, match=r"^dataset='.*pics': the files in '.*pics' are not those that the config was made"
+    ):
+        run(config)
+    assert store.stored_runs() == []
+
+
+def test_checksums_are_of_the_files_as_they_lie_there(reference: store.Run) -> None:
+    lines = (reference.folder / "SHA256SUMS").read_text().splitlines()
+    written = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    assert sorted([*written, "SHA256SUMS"]) == sorted(FILES)
+    for name, digest in written.items():
+        assert hashlib.sha256((reference.folder / name).read_bytes()).hexdigest() == digest

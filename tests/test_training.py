@@ -1,0 +1,377 @@
+"""Training equals update rules written out by hand, chooses by validation alone, and repeats bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from scipy.special import softmax
+from torch import nn
+
+from fcamlib import training
+from fcamlib.checkpoint import Row
+from fcamlib.config import Phase, TrainingConfig
+from fcamlib.data.sdc import Bank, SDCData, SDCTask
+from fcamlib.errors import DivergenceError
+from fcamlib.evaluation import evaluate
+from fcamlib.fcam import FCAM, PARADIGMS
+from fcamlib.networks import classification_network, focus_network
+from fcamlib.numerics import Numerics
+from fcamlib.training import FitResult, fit
+
+M, K, D, N_TRAIN, BATCH = 3, 5, 7, 21, 8  # the last batch of an epoch has 5 instances
+SEED = 4
+FLOAT64 = TrainingConfig(batch_size=BATCH, precision="float64", device="cpu")
+Arrays = tuple[np.ndarray, np.ndarray]
+
+
+def draw(bank: Bank, size: int, seed: int) -> SDCData:
+    """Foreground k from rows 4k..4k+3 of the bank, background from the last 20 rows."""
+    rng = np.random.default_rng(seed)
+    label, place = rng.integers(K, size=size), rng.integers(M, size=size)
+    segments = rng.integers(20, 40, size=(size, M)).astype(np.int32)
+    segments[np.arange(size), place] = 4 * label + rng.integers(4, size=size)
+    foreground = torch.nn.functional.one_hot(torch.from_numpy(place), M).bool()
+    return SDCData(bank, torch.from_numpy(segments), torch.from_numpy(label), foreground)
+
+
+@pytest.fixture(scope="module")
+def task() -> SDCTask:
+    rng = np.random.default_rng(1)
+    values = 0.4 * rng.normal(size=(40, D))
+    values[np.arange(20), np.arange(20) // 4] += 1.0
+    values[20:, 5] += 1.0
+    bank = Bank(torch.from_numpy(values))
+    sizes = {"train": N_TRAIN, "validation": 20, "test": 30}
+    splits = {name: draw(bank, size, number) for number, (name, size) in enumerate(sizes.items())}
+    return SDCTask(splits, tuple("abcde"), "toy")
+
+
+def changed(task: SDCTask, split: str, **fields: object) -> SDCTask:
+    return replace(task, splits={**task.splits, split: replace(task.splits[split], **fields)})
+
+
+def linear(seed: int = 0) -> FCAM:
+    generator = torch.Generator().manual_seed(seed)
+    pair = focus_network("linear", (D,), generator), classification_network("linear", (D,), K, generator)
+    return FCAM(*pair).double()
+
+
+def phase(paradigm: str = "soft", epochs: int = 3, rates: tuple[float, ...] = (0.5,), **more: Any) -> Phase:
+    return Phase(paradigm=paradigm, epochs=epochs, learning_rates=rates, **more)
+
+
+def trained(
+    task: SDCTask, *phases: Phase, config: TrainingConfig = FLOAT64, seed: int = SEED, model: FCAM | None = None
+) -> tuple[FCAM, FitResult, list[Row]]:
+    model, rows = model or linear(), []
+    return model, fit(model, task, phases, config, seed, on_epoch=rows.append), rows
+
+
+def weights(model: FCAM) -> Arrays:
+    focus, classifier = (p.detach().numpy().copy() for p in model.parameters())
+    return focus[0], classifier
+
+
+def bits(model: nn.Module) -> list[bytes]:
+    return [value.numpy().tobytes() for value in model.state_dict().values()]
+
+
+def untimed(rows: list[Row]) -> list[Row]:
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+def gradient(paradigm: str, focus: np.ndarray, classifier: np.ndarray, segments: np.ndarray, y: int) -> Arrays:
+    """Gradient of one instance's loss for linear models, from the closed forms."""
+    alpha = softmax(segments @ focus)
+    truth = np.eye(K)[y]
+    if paradigm == "soft":
+        mixture = alpha @ segments
+        residual = softmax(classifier @ mixture) - truth
+        benefit = segments @ (classifier.T @ residual)
+        return (alpha * (benefit - alpha @ benefit)) @ segments, np.outer(residual, mixture)
+    single = softmax(segments @ classifier.T, axis=1)  # (M, K)
+    likelihood = single[:, y]
+    if paradigm == "hard":
+        weight, by_logit = alpha, -alpha * (np.log(likelihood) - alpha @ np.log(likelihood))
+    else:
+        weight = alpha * likelihood / (alpha @ likelihood)
+        by_logit = alpha - weight
+    return by_logit @ segments, np.einsum("m,mk,md->kd", weight, single - truth, segments)
+
+
+def by_hand(task: SDCTask, phases: tuple[Phase, ...], initial: Arrays) -> Arrays:
+    """The schedule as a plain loop: stochastic gradient descent with momentum, written out."""
+    data, (focus, classifier) = task.splits["train"], initial
+    values = data.bank.values.numpy()[data.segments.numpy()]  # (n, M, D)
+    for number, stretch in enumerate(phases):
+        speed = (np.zeros_like(focus), np.zeros_like(classifier))
+        for epoch in range(stretch.epochs):
+            order = np.random.default_rng([SEED, number, epoch]).permutation(N_TRAIN)
+            for start in range(0, N_TRAIN, BATCH):
+                batch = order[start : start + BATCH]
+                parts = [gradient(stretch.paradigm, focus, classifier, values[i], int(data.label[i])) for i in batch]
+                mean = [np.mean(part, axis=0) for part in zip(*parts, strict=True)]
+                speed = tuple(stretch.momentum * v + g for v, g in zip(speed, mean, strict=True))
+                focus = focus - stretch.learning_rates[0] * speed[0]
+                classifier = classifier - stretch.learning_rates[0] * speed[1]
+    return focus, classifier
+
+
+@pytest.mark.parametrize("paradigm", PARADIGMS)
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_descent_equals_updates_by_hand(task: SDCTask, paradigm: str, momentum: float) -> None:
+    schedule = (phase(paradigm, epochs=2, momentum=momentum),)
+    expected = by_hand(task, schedule, weights(linear()))
+    model, _, _ = trained(task, *schedule)
+    for found, wanted in zip(weights(model), expected, strict=True):
+        assert_allclose(found, wanted, rtol=0, atol=1e-12)
+
+
+def test_one_adam_step_moves_each_weight_by_the_learning_rate(task: SDCTask) -> None:
+    config = FLOAT64.model_copy(update={"batch_size": 100})
+    model, _, _ = trained(task, phase("lvml", 1, (0.01,), optimizer="adam"), config=config)
+    data, initial = task.splits["train"], weights(linear())
+    values = data.bank.values.numpy()[data.segments.numpy()]
+    parts = [gradient("lvml", *initial, x, int(y)) for x, y in zip(values, data.label, strict=True)]
+    for found, start, part in zip(weights(model), initial, zip(*parts, strict=True), strict=True):
+        mean = np.mean(part, axis=0)
+        assert_allclose(found, start - 0.01 * mean / (np.abs(mean) + 1e-8), rtol=0, atol=1e-12)
+
+
+def test_hybrid_equals_soft_then_hard_by_hand(task: SDCTask) -> None:
+    """The hard phase starts from soft attention's weights with fresh momentum and its own learning rate."""
+    schedule = (phase("soft", 3, (0.5,)), phase("hard", 2, (0.2,)))
+    model, result, _ = trained(task, *schedule)
+    for found, wanted in zip(weights(model), by_hand(task, schedule, weights(linear())), strict=True):
+        assert_allclose(found, wanted, rtol=0, atol=1e-12)
+    soft_only, first, _ = trained(task, schedule[0])
+    assert untimed(result.history[:3]) == untimed(first.history)
+    assert bits(soft_only) != bits(model)
+
+
+def test_history_has_a_row_for_each_epoch(task: SDCTask) -> None:
+    _, result, rows = trained(task, phase("soft", 3, (0.5,)), phase("hard", 2, (0.2,)))
+    assert result.history == rows and result.selection == []
+    keys = ("epoch", "phase", "paradigm", "learning_rate")
+    found = [tuple(row[key] for key in keys) for row in rows]
+    assert found == [(e, 0, "soft", 0.5) for e in (1, 2, 3)] + [(e, 1, "hard", 0.2) for e in (4, 5)]
+    measures = {f"{s}_{m}" for s in task.splits for m in ("loss", "accuracy", "focus_accuracy", "saif")}
+    assert all(set(row) == {*keys, *measures, "seconds"} for row in rows)
+
+
+@pytest.mark.parametrize("paradigm", PARADIGMS)
+def test_measures_are_those_of_the_model(task: SDCTask, paradigm: str) -> None:
+    config = FLOAT64.model_copy(update={"batch_size": 100})
+    model, result, _ = trained(task, phase(paradigm, 1), config=config)
+    for split, measured in (("train", linear()), ("validation", model), ("test", model)):
+        numerics = Numerics.of(config)
+        summary = evaluate(measured, task.splits[split], [paradigm], numerics)[paradigm].summary()
+        for name in ("loss", "accuracy", "focus_accuracy", "saif"):  # training's are taken before its one step
+            assert result.history[0][f"{split}_{name}"] == pytest.approx(summary[name], abs=1e-12)
+
+
+def test_train_measures_weigh_instances_alike_in_uneven_batches(task: SDCTask) -> None:
+    model, result, _ = trained(task, phase("hard", 1, (1e-12,)))
+    expected = evaluate(model, task.splits["train"], ["hard"], Numerics.of(FLOAT64))["hard"].summary()
+    for name in ("loss", "accuracy", "focus_accuracy", "saif"):
+        assert result.history[0][f"train_{name}"] == pytest.approx(expected[name], abs=1e-9)
+
+
+def test_truth_about_the_foreground_is_never_trained_on(task: SDCTask) -> None:
+    turned = changed(task, "train", foreground=task.splits["train"].foreground[:, [1, 2, 0]])
+    for paradigm in PARADIGMS:
+        assert bits(trained(task, phase(paradigm))[0]) == bits(trained(turned, phase(paradigm))[0])
+
+
+def test_masked_equals_removed(task: SDCTask) -> None:
+    padded = task
+    for split, data in task.splits.items():
+        blank = torch.zeros(len(data), 1, dtype=torch.bool)
+        padded = changed(
+            padded,
+            split,
+            segments=torch.cat([data.segments[:, :1] * 0 + 39, data.segments], dim=1),
+            foreground=torch.cat([blank, data.foreground], dim=1),
+            mask=torch.cat([blank, torch.ones_like(data.foreground)], dim=1),
+        )
+    for paradigm in PARADIGMS:
+        (model, plain, _), (wide, masked, _) = trained(task, phase(paradigm)), trained(padded, phase(paradigm))
+        assert_allclose(weights(wide)[0], weights(model)[0], atol=1e-12)
+        assert_allclose(weights(wide)[1], weights(model)[1], atol=1e-12)
+        assert masked.history[-1]["test_loss"] == pytest.approx(plain.history[-1]["test_loss"], abs=1e-12)
+
+
+def test_same_seed_same_bits_and_another_seed_other_bits(task: SDCTask) -> None:
+    schedule = (phase("soft"), phase("hard", 2))
+    (first, one, _), (second, two, _) = trained(task, *schedule), trained(task, *schedule)
+    assert bits(first) == bits(second)
+    assert untimed(one.history) == untimed(two.history)
+    assert bits(trained(task, *schedule, seed=SEED + 1)[0]) != bits(first)
+
+
+def test_global_random_state_and_threads_stay(task: SDCTask) -> None:
+    states = torch.get_rng_state(), np.random.get_state()[1].copy(), torch.get_num_threads()
+    trained(task, phase("lvml", rates=(0.1, 0.5)), config=FLOAT64.model_copy(update={"threads": 3}))
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert np.array_equal(np.random.get_state()[1], states[1])
+    assert torch.get_num_threads() == states[2]
+
+
+def test_candidates_share_weights_and_order_of_batches(task: SDCTask) -> None:
+    model, result, rows = trained(task, phase(rates=(0.5, 0.5)))
+    assert untimed(rows[:3]) == untimed(rows[3:])
+    assert bits(model) == bits(trained(task, phase())[0])
+    assert [row["chosen"] for row in result.selection] == [True, False]  # one of two equals, the first
+
+
+def test_learning_rate_is_chosen_on_validation(task: SDCTask) -> None:
+    rates = (1e-6, 0.5, 0.01)
+    alone = {rate: trained(task, phase(rates=(rate,))) for rate in rates}
+    model, result, rows = trained(task, phase(rates=rates))
+    scores = [(a[1].history[-1]["validation_accuracy"], -a[1].history[-1]["validation_loss"]) for a in alone.values()]
+    best = rates[scores.index(max(scores))]
+    assert best == 0.5 and len(rows) == 9
+    assert bits(model) == bits(alone[best][0])
+    assert untimed(result.history) == untimed(alone[best][1].history)
+    for report, rate, score in zip(result.selection, rates, scores, strict=True):
+        assert report == {
+            "phase": 0,
+            "learning_rate": rate,
+            "epochs": 3,
+            "validation_accuracy": score[0],
+            "validation_loss": -score[1],
+            "failure": "",
+            "chosen": rate == best,
+        }
+
+
+@pytest.mark.parametrize("keep", ["last", "best"])
+def test_test_data_decide_nothing_and_validation_data_do(task: SDCTask, keep: str) -> None:
+    config, schedule = FLOAT64.model_copy(update={"keep": keep}), phase(rates=(1e-6, 0.5))
+    model, result, _ = trained(task, schedule, config=config)
+    wrong = {}  # labels that the initial model predicts, and the smaller learning rate keeps predicting
+    for split in ("validation", "test"):
+        scores = evaluate(linear(), task.splits[split], ["soft"], Numerics.of(config))["soft"]
+        wrong[split] = torch.from_numpy(scores.prediction)
+    other, again, _ = trained(changed(task, "test", label=wrong["test"]), schedule, config=config)
+    assert bits(other) == bits(model) and again.selection == result.selection
+    assert again.history[-1]["test_accuracy"] != result.history[-1]["test_accuracy"]
+    _, turned, _ = trained(changed(task, "validation", label=wrong["validation"]), schedule, config=config)
+    assert [row["chosen"] for row in result.selection] == [False, True]
+    assert [row["chosen"] for row in turned.selection] == [True, False]
+
+
+def test_losers_stop_after_the_search_and_the_winner_goes_on(task: SDCTask) -> None:
+    model, result, rows = trained(task, phase(epochs=5, rates=(1e-6, 0.5, 0.01), search_epochs=2))
+    assert [(row["learning_rate"], row["epoch"]) for row in rows] == [
+        (rate, epoch) for rate in (1e-6, 0.5, 0.01) for epoch in (1, 2)
+    ] + [(0.5, epoch) for epoch in (3, 4, 5)]
+    assert bits(model) == bits(trained(task, phase(epochs=5))[0])
+    assert [row["epoch"] for row in result.history] == [1, 2, 3, 4, 5]
+    assert [row["epochs"] for row in result.selection] == [2, 5, 2]
+
+
+def test_best_epoch_is_kept(task: SDCTask) -> None:
+    """Its weights, and the later phase, start from the epoch that was best on validation data."""
+    schedule = phase("soft", epochs=12, rates=(4.0,))  # a rate at which the last epoch is not the best
+    model, result, _ = trained(task, schedule, config=FLOAT64.model_copy(update={"keep": "best"}))
+    scores = [(row["validation_accuracy"], -row["validation_loss"]) for row in result.history]
+    best = scores.index(max(scores)) + 1
+    assert best < 12
+    assert bits(model) == bits(trained(task, phase("soft", epochs=best, rates=(4.0,)))[0])
+    assert bits(model) != bits(trained(task, schedule)[0])
+
+
+def test_evaluation_can_be_rarer_but_never_skips_the_last_epoch(task: SDCTask) -> None:
+    config = FLOAT64.model_copy(update={"evaluate_every": 2})
+    model, result, _ = trained(task, phase(epochs=5), config=config)
+    assert ["validation_loss" in row for row in result.history] == [False, True, False, True, True]
+    assert bits(model) == bits(trained(task, phase(epochs=5))[0])
+
+
+def poisoned(task: SDCTask, split: str, number: int) -> SDCTask:
+    """The task with a segment of NaN in one instance of one split."""
+    data = task.splits[split]
+    bank = replace(data.bank, values=torch.cat([data.bank.values, torch.full((1, D), torch.nan).double()]))
+    segments = data.segments.clone()
+    segments[number, 1] = 40
+    task = replace(task, splits={name: replace(d, bank=bank) for name, d in task.splits.items()})
+    return changed(task, split, segments=segments)
+
+
+def test_nan_stops_the_run_with_the_step_named(task: SDCTask) -> None:
+    place = list(np.random.default_rng([SEED, 0, 0]).permutation(N_TRAIN)).index(6)
+    step = place // BATCH + 1
+    assert step > 1
+    with pytest.raises(DivergenceError) as error:
+        trained(poisoned(task, "train", 6), phase("lvml", rates=(0.25,)), phase("hard"))
+    assert str(error.value) == (
+        f"the lvml loss became NaN or infinite at step {step} (phase 1 of 2, epoch 1) "
+        "with learning rate 0.25: choose a smaller one."
+    )
+    with pytest.raises(DivergenceError) as error:
+        trained(poisoned(task, "validation", 6), phase("soft"))
+    assert str(error.value) == (
+        "the soft loss became NaN or infinite on validation data (phase 1 of 1, epoch 1) "
+        "with learning rate 0.5: choose a smaller one."
+    )
+
+
+def test_nan_on_test_data_is_left_out_and_decides_nothing(task: SDCTask) -> None:
+    model, result, _ = trained(poisoned(task, "test", 6), phase(rates=(1e-6, 0.5)))
+    assert bits(model) == bits(trained(task, phase(rates=(1e-6, 0.5)))[0])
+    assert all("test_loss" not in row and "validation_loss" in row for row in result.history)
+
+
+def test_diverged_candidate_loses_and_is_reported(task: SDCTask) -> None:
+    bank = replace(task.bank, scale=100.0)  # the first step overflows at the larger rates
+    task = replace(task, splits={name: replace(data, bank=bank) for name, data in task.splits.items()})
+    model, result, rows = trained(task, phase("hard", rates=(1e308, 1e-5)))
+    assert bits(model) == bits(trained(task, phase("hard", rates=(1e-5,)))[0])
+    failed, chosen = result.selection
+    sentence = (
+        "the hard loss became NaN or infinite at step 2 (phase 1 of 1, epoch 1) "
+        "with learning rate 1e+308: choose a smaller one."
+    )
+    assert (failed["failure"], failed["chosen"], failed["epochs"]) == (sentence, False, 1)
+    assert (failed["validation_accuracy"], failed["validation_loss"]) == (None, None)
+    assert (chosen["failure"], chosen["chosen"], chosen["epochs"]) == ("", True, 3)
+    assert len(rows) == 4  # the failed one is not trained on
+    assert all(np.isfinite([v for v in row.values() if isinstance(v, float)]).all() for row in result.history)
+    with pytest.raises(DivergenceError) as error:
+        trained(task, phase("hard", rates=(1e308, 1.5e308)))
+    assert str(error.value) == sentence
+
+
+def test_next_best_takes_over_where_the_best_diverges_late(task: SDCTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = training._Trainer._pass
+
+    def failing(self: Any, candidate: Any, *arguments: Any) -> dict[str, float]:
+        means = original(self, candidate, *arguments)
+        if candidate.learning_rate == 0.5 and candidate.epoch == 3:
+            candidate.failure = "diverged late"
+        return means
+
+    monkeypatch.setattr(training._Trainer, "_pass", failing)
+    model, result, _ = trained(task, phase(epochs=5, rates=(1e-6, 0.5, 0.01), search_epochs=2))
+    assert bits(model) == bits(trained(task, phase(epochs=5, rates=(0.01,)))[0])
+    assert [row["failure"] for row in result.selection] == ["", "diverged late", ""]
+    assert [row["chosen"] for row in result.selection] == [False, False, True]
+    assert {row["learning_rate"] for row in result.history} == {0.01}
+
+
+def test_bfloat16_trains_float32_weights_to_nearly_the_same(task: SDCTask) -> None:
+    results = {}
+    for precision in ("float32", "bfloat16"):
+        config = TrainingConfig(batch_size=BATCH, precision=precision, device="cpu")
+        model, result, _ = trained(task, phase("lvml", 5), config=config, model=linear().float())
+        assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
+        results[precision] = result.history
+    for exact, near in zip(*results.values(), strict=True):
+        assert near["validation_loss"] == pytest.approx(exact["validation_loss"], rel=0.05)
+    assert untimed(results["float32"]) != untimed(results["bfloat16"])
