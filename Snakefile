@@ -74,9 +74,11 @@ rule run:
     params:
         config=config_file,
         python=sys.executable,
+        folder=lambda wildcards: RESULTS / wildcards.run,
     threads: 1
+    # Snakemake makes the folder of an output beforehand; to the store an empty one would be a damaged run.
     shell:
-        "{params.python:q} -m fcamlib run --config {params.config:q}"
+        "rmdir {params.folder:q} 2> /dev/null || true; {params.python:q} -m fcamlib run --config {params.config:q}"
 
 
 rule findings:

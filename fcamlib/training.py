@@ -13,7 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fcamlib.checkpoint import NO_SCORE, Candidate, FitState, Row, State, load_checkpoint, save_checkpoint, validation_score
+from fcamlib.checkpoint import (
+    NO_SCORE,
+    Candidate,
+    FitState,
+    Row,
+    State,
+    load_checkpoint,
+    save_checkpoint,
+    validation_score,
+)
 from fcamlib.config import Phase, TrainingConfig
 from fcamlib.data.sdc import SDCTask, distinct
 from fcamlib.errors import DivergenceError

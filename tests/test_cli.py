@@ -1,0 +1,483 @@
+"""The command line as a user meets it: help, runs, mistakes, interruptions, and what it says about itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from fcamlib import __version__, checks, options, paths, progress, store
+from fcamlib.__main__ import main
+from fcamlib.config import Experiment, experiment
+from fcamlib.errors import DivergenceError
+from fcamlib.runs import run
+
+ROOT = Path(__file__).resolve().parent.parent
+# Arguments of a run that takes a second.
+SMALL = {
+    "num_train": "64",
+    "num_validation": "32",
+    "num_test": "32",
+    "num_segments": "3",
+    "epochs": "2",
+    "batch_size": "32",
+}
+SMALL_OPTIONS = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", value)]
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty folders for each test, none of them the project's."""
+    for variable, name in (("FCAM_DATA", "data"), ("FCAM_RESULTS", "results"), ("FCAM_FIGURES", "figures")):
+        monkeypatch.setenv(variable, str(tmp_path / name))
+    monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
+    monkeypatch.chdir(tmp_path)
+
+
+def fcam(*arguments: str) -> Result:
+    """The command line in this process; an error that it does not handle is raised."""
+    result = CliRunner().invoke(main, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def fcam_process(*arguments: str, code: str = "") -> subprocess.CompletedProcess[str]:
+    """The command line in a process of its own; `code` runs in place of `python -m fcamlib`."""
+    command = [sys.executable, *(["-c", code] if code else ["-m", "fcamlib"]), *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
+
+
+def refused(result: Result, status: int = 2) -> str:
+    """The one sentence of a refusal."""
+    assert result.exit_code == status and result.stdout == "", result.output
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("fcam: ") and line.endswith(".") and "Traceback" not in line
+    return line.removeprefix("fcam: ")
+
+
+def pictures(root: Path, size: int = 40, classes: tuple[str, ...] = ("cat", "dog", "hill", "sea")) -> Path:
+    """Pictures of one colour a class, with noise."""
+    draws = np.random.default_rng(1)
+    for split, number in (("train", 6), ("test", 3)):
+        for level, name in enumerate(classes):
+            (root / split / name).mkdir(parents=True)
+            for index in range(number):
+                noise = draws.integers(0, 40, (size, size, 3))
+                picture = Image.fromarray((noise + 50 * level).astype(np.uint8))
+                picture.save(root / split / name / f"{index}.png")
+    return root
+
+
+# --- help and start ---------------------------------------------------------------------------------------------------
+
+
+def test_help_names_every_option_of_every_command() -> None:
+    overview = fcam("--help").stdout
+    assert "FCAM_DATA" in overview and "FCAM_RESULTS" in overview and "FCAM_FIGURES" in overview
+    assert "..." not in overview.split("Commands:")[1], "a command's line is cut short"
+    assert set(main.commands) >= {"run", "grid", "list", "check", "record"}
+    for name, command in main.commands.items():
+        assert re.search(rf"^  {name} +\S+", overview, re.MULTILINE)
+        text = fcam(name, "--help").stdout
+        assert fcam(name, "-h").stdout == text and command.help
+        for parameter in command.params:
+            assert all(option in text for option in parameter.opts if option.startswith("-")), (
+                f"{name} {parameter.name}"
+            )
+
+
+def test_help_of_run_groups_every_parameter_with_its_meaning_and_default() -> None:
+    assert sorted(name for names in options.GROUPS.values() for name in names) == sorted(Experiment.model_fields)
+    text = " ".join(fcam("run", "--help").stdout.split())
+    sections = re.split(r" (Options|Task|Training|Networks|Computation): (?=-)", text)
+    assert sections[1::2] == ["Options", *options.GROUPS]
+    inside = dict(zip(sections[1::2], sections[2::2], strict=True))
+    assert "--seed N" in inside["Training"] and "--seeds" not in text and "--paradigm NAME" in inside["Training"]
+    for part in (
+        "--num-train N training mosaics [default: 2000 for digits, else 10000]",
+        "[default: 0,1,2 of digits; airplane,automobile,bird of cifar10; the animals and people of cifar100; needed",
+        "--paper-split true|false draw test mosaics from training pictures, as the public scripts do [default: false]",
+    ):
+        assert part in inside["Task"]
+    assert "hybrid's hard phase [default: 0.05 for digits, else 0.01]" in inside["Training"]
+    assert "[default: float64 for digits, else float32]" in inside["Computation"]
+    assert "--seeds A,B,..." in fcam("grid", "--help").stdout
+    assert max(map(len, fcam("run", "--help").stdout.splitlines())) <= 80
+
+
+def test_help_and_stored_runs_answer_without_importing_torch() -> None:
+    (config,) = experiment({**SMALL, "paradigms": "soft"}).configs()
+    stored = run(config)
+    watched = (
+        "import sys; from fcamlib.__main__ import main; main({}, standalone_mode=False); print('torch' in sys.modules)"
+    )
+    done = fcam_process(code=watched.format(["--help"]))
+    assert done.returncode == 0 and done.stdout.endswith("\nFalse\n"), done.stderr
+    done = fcam_process(code=watched.format(["run", "--json", "--paradigm", "soft", *SMALL_OPTIONS]))
+    summary, torch_imported = done.stdout.splitlines()
+    assert torch_imported == "False" and json.loads(summary)["splits"] == stored.summary["splits"]
+
+
+def test_python_m_fcamlib_is_the_same_command() -> None:
+    done = fcam_process("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"fcam, version {__version__}\n", "")
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+def test_own_pictures_in_a_folder_with_a_blank_are_trained_on_and_stored(tmp_path: Path) -> None:
+    pictures(tmp_path / "data" / "my pictures")
+    arguments = ["--dataset", "folder:my pictures", "--foreground", "cat,dog", "--paradigm", "soft", *SMALL_OPTIONS]
+    first = fcam("run", *arguments)
+    (stored,) = store.stored_runs()
+    test = stored.summary["splits"]["test"]
+    assert first.exit_code == 0 and first.stderr == "", first.output
+    assert first.stdout == (
+        f"{stored.folder.name}: test accuracy {test['accuracy']:.3f}, focus accuracy {test['focus_accuracy']:.3f}, "
+        f"SAIF {test['saif']:.3f} (n = 32), in {tmp_path / 'results' / stored.folder.name}\n"
+    )
+    assert stored.config.data.foreground == ("cat", "dog") and stored.config.model.focus == "cifar10"
+    again = fcam("run", "--json", *arguments)
+    answer = json.loads(again.stdout)
+    assert answer.pop("name") == stored.folder.name and answer.pop("folder") == str(stored.folder)
+    assert answer == stored.summary
+
+
+def test_a_config_file_in_place_of_options_computes_that_run(tmp_path: Path) -> None:
+    config = experiment({**SMALL, "paradigms": "lvml", "seeds": 4}).configs()[0]
+    (tmp_path / "one.json").write_text(config.model_dump_json())
+    assert fcam("run", "--config", "one.json").stdout.startswith(f"{config.name}: test accuracy ")
+    assert [r.folder.name for r in store.stored_runs()] == [config.name]
+    assert (
+        refused(fcam("run", "--config", "one.json", "--seed", "1"))
+        == "--config and --seed exclude each other: give one."
+    )
+    assert refused(fcam("run", "--config", "two.json")).startswith("the config 'two.json' cannot be read (No such file")
+    (tmp_path / "one.json").write_text("{}")
+    assert (
+        refused(fcam("run", "--config", "one.json")) == "the config 'one.json' is not valid: data is missing: give it."
+    )
+
+
+def test_fresh_computes_again(tmp_path: Path) -> None:
+    fcam("run", "--paradigm", "soft", *SMALL_OPTIONS)
+    (stored,) = store.stored_runs()
+    before = (stored.folder / "summary.json").stat().st_mtime_ns
+    fcam("run", "--paradigm", "soft", *SMALL_OPTIONS)
+    assert (stored.folder / "summary.json").stat().st_mtime_ns == before
+    fcam("run", "--fresh", "--paradigm", "soft", *SMALL_OPTIONS)
+    assert (stored.folder / "summary.json").stat().st_mtime_ns != before and store.damage(stored.folder) == ""
+
+
+def test_a_bar_is_drawn_on_a_terminal_and_the_result_goes_to_standard_output(tmp_path: Path) -> None:
+    import pty
+
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "fcamlib", "run", "--paradigm", "soft", *SMALL_OPTIONS]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment, text=True)
+    os.close(theirs)
+    drawn = b""
+    while True:
+        try:
+            drawn += os.read(ours, 4096)
+        except OSError:  # the other end is closed
+            break
+    os.close(ours)
+    assert process.stdout is not None
+    with process.stdout as output:
+        printed = output.read()
+    assert process.wait(timeout=60) == 0
+    (stored,) = store.stored_runs()
+    assert printed.startswith(f"{stored.folder.name}: test accuracy ") and printed.count("\n") == 1
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", drawn.decode())
+    assert stored.folder.name in shown and "loading data" in shown and "━" in shown
+    accuracy = stored.history["validation_accuracy"].iloc[-1]
+    assert re.search(rf"soft 0.05 accuracy {accuracy:.3f} +━+ 2/2 +epochs", shown)
+
+
+def test_the_bar_counts_searches_and_resumed_runs() -> None:
+    values = {**SMALL, "paradigms": "hybrid", "epochs": 9, "switch_epoch": 5, "search_epochs": 2}
+    config = experiment({**values, "learning_rates": "0.1,0.2,0.3", "hard_learning_rates": "0.01,0.02"}).configs()[0]
+    rows: list[dict[str, Any]] = []
+    run(config, rows.append)
+    done = [progress.epochs_done(config.phases, row) for row in rows]
+    assert progress.total_epochs(config.phases) == (2 * 2 + 5) + (2 + 4) == len(rows)
+    assert done == list(range(1, len(rows) + 1))
+    with progress.training_bar(config) as on_epoch:
+        assert on_epoch is None, "a bar without a terminal"
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------------------
+
+MISTAKES = {
+    ("run", "--num-segments", "many"): "num_segments='many' is not allowed: give a whole number (segments of a mosaic, "
+    "one of them foreground).",
+    ("run", "--seed", "x"): "seed='x' is not allowed: give a whole number (seeds; each draws mosaics, initial weights "
+    "and batch order).",
+    ("run", "--seed", "0,1"): "seed=0,1 is more than one: `fcam run` trains one, `fcam grid` several.",
+    ("run", "--paradigm", "[soft, hard]"): "paradigm=[soft, hard] is more than one: `fcam run` trains one, `fcam grid` "
+    "several.",
+    ("run", "--paradigm", "medium"): "paradigm='medium' is not allowed: choose 'soft', 'hard', 'lvml' or 'hybrid' "
+    "(any of soft, hard, lvml, hybrid).",
+    ("run", "--paradigm", ""): "paradigm='' is not allowed: give at least 1 of them (any of soft, hard, lvml, hybrid).",
+    (
+        "run",
+        "--epochs",
+        "1",
+    ): "switch_epoch=0 does not lie inside epochs=1: the hybrid needs at least one epoch of soft "
+    "and one of hard attention.",
+    ("run", "--dataset", "mnist"): "dataset='mnist' is unknown: choose digits, cifar10, cifar100 or folder:PATH.",
+    ("run", "--foreground", "0,x"): "foreground names 'x', which is not a class of dataset='digits': choose from "
+    "0, 1, 2, 3, 4, 5, 6, 7, 8, 9.",
+    ("run", "--image-size", "16"): "image_size=16 does not fit dataset='digits', whose pictures have 8 pixels a side: "
+    "leave image_size out.",
+    ("run", "--focus-network", "cifar10"): "segments of shape (1, 8, 8) do not fit the CIFAR networks, which take "
+    "(3, 32, 32): set image_size to the network's, or choose the network 'mlp' or 'linear'.",
+    (
+        "grid",
+        "--seeds",
+        "0,-1",
+    ): "seeds='-1' is not allowed: give 0 or more (seeds; each draws mosaics, initial weights and batch order).",
+    ("grid", "none.yaml"): "the profile 'none.yaml' cannot be read as YAML ([Errno 2] No such file or directory: "
+    "'none.yaml').",
+    ("record", "nothing"): "'nothing' is not a stored run: `fcam list` shows their names.",
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES, ids=" ".join)
+def test_a_mistake_is_one_sentence_with_status_2(arguments: tuple[str, ...]) -> None:
+    assert refused(fcam(*arguments)) == MISTAKES[arguments]
+    assert store.stored_runs() == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [("run", "--num-segmets", "5"), ("list", "--all"), ("run", "--epochs"), ("record",)]
+)
+def test_unknown_options_and_missing_arguments_are_told_in_clicks_own_words(arguments: tuple[str, ...]) -> None:
+    result = fcam(*arguments)
+    assert result.exit_code == 2 and result.stdout == ""
+    *usage, error = result.stderr.splitlines()
+    assert error.startswith("Error: ") and "Traceback" not in result.stderr
+    if usage:
+        assert usage[0].startswith(f"Usage: main {arguments[0]} ") and "--help' for help." in usage[1]
+    if "--num-segmets" in arguments:
+        assert "No such option" in error and "--num-segments" in error
+    assert fcam("trian").exit_code == 2
+
+
+def test_faults_of_a_picture_folder_are_one_sentence(tmp_path: Path) -> None:
+    def refusal(place: str = "pics") -> str:
+        given = ["--dataset", f"folder:{place}", "--foreground", "cat,dog", "--paradigm", "soft", *SMALL_OPTIONS]
+        return refused(fcam("run", *given))
+
+    missing = r"dataset='folder:no where': there is no folder '.*/no where' nor '.*data/no where'; give the path of a"
+    assert re.match(missing, refusal("no where"))
+    root = pictures(tmp_path / "pics", size=8)
+    shutil.move(root / "test" / "cat", tmp_path / "cat")
+    assert refusal() == "dataset='folder:pics': class 'cat' is in only one of train/ and test/: both need it."
+    shutil.move(tmp_path / "cat", root / "test" / "cat")
+    (root / "train" / "cat" / "bad.png").write_bytes(b"not a picture")
+    assert re.match(r"the picture '.*bad.png' cannot be read \(.*\): mend or remove it\.", refusal())
+    (root / "train" / "cat" / "bad.png").unlink()
+    shutil.rmtree(root / "test")
+    assert "has no test/ in it: it needs train/<class>/ and test/<class>/ with pictures." in refusal()
+    assert store.stored_runs() == []
+
+
+def test_profiles_are_read_and_faults_in_them_named(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("paradigms: [soft, lvml]\nseeds: [0, 1]\nnum_segments: 4\n")
+    listed = fcam("grid", "p.yaml", "--seeds", "2", "--list").stdout.splitlines()
+    assert [line.split()[0].rsplit("-", 1)[0] for line in listed] == [
+        "digits-m4-n2000-soft-s2",
+        "digits-m4-n2000-lvml-s2",
+    ]
+    (tmp_path / "p.yaml").write_text("num_segmets: 4\n")
+    assert refused(fcam("grid", "p.yaml")).startswith("'num_segmets' is not a parameter: did you mean 'num_segments'? ")
+    (tmp_path / "p.yaml").write_text("- 4\n")
+    assert refused(fcam("grid", "p.yaml")) == "the profile 'p.yaml' is not a list of 'name: value' lines."
+    (tmp_path / "p.yaml").write_text("4: 5\n")
+    assert refused(fcam("grid", "p.yaml")).startswith("'4' is not a parameter: known are dataset, ")
+    (tmp_path / "p.yaml").write_text("a: [\n")
+    assert refused(fcam("grid", "p.yaml")).startswith("the profile 'p.yaml' cannot be read as YAML (")
+
+
+def test_a_store_that_cannot_be_written_and_exhausted_memory_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("FCAM_RESULTS", "/dev/null/results")
+        assert refused(fcam("run", *SMALL_OPTIONS)) == (
+            "the results folder '/dev/null/results' cannot be written (Not a directory): "
+            "set FCAM_RESULTS to a folder that can."
+        )
+    told = "lower num_train, num_test, num_segments or batch_size."
+    for error, sentence in (
+        (MemoryError("Unable to allocate 9 TiB"), f"memory ran out (Unable to allocate 9 TiB): {told}"),
+        (RuntimeError("CUDA out of memory. Tried"), f"memory ran out (CUDA out of memory. Tried): {told}"),
+        (PermissionError(13, "Permission denied", "/x"), "'/x' cannot be used (Permission denied)."),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr("fcamlib.runs.mosaic_task", raising(error))
+            assert refused(fcam("run", *SMALL_OPTIONS)) == sentence
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="a fault of ours"):
+        patch.setattr("fcamlib.runs.mosaic_task", raising(RuntimeError("a fault of ours")))
+        fcam("run", *SMALL_OPTIONS)
+
+
+def raising(error: Exception) -> Any:
+    def function(*_: Any, **__: Any) -> None:
+        raise error
+
+    return function
+
+
+def test_ctrl_c_says_how_to_go_on_and_the_same_command_resumes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fcamlib.training.CHECKPOINT_SECONDS", -1.0)
+    arguments = ["run", "--paradigm", "soft", *SMALL_OPTIONS, "--epochs", "5"]
+    epochs: list[int] = []
+
+    @contextmanager
+    def bar(_: Any) -> Iterator[Any]:
+        def on_epoch(row: dict[str, Any]) -> None:
+            epochs.append(row["epoch"])
+            if len(epochs) == 3:
+                signal.raise_signal(signal.SIGINT)
+
+        yield on_epoch
+
+    monkeypatch.setattr(progress, "training_bar", bar)
+    sentence = refused(fcam(*arguments), status=130)
+    assert sentence == "interrupted; what is stored stays, and the same command goes on from the last checkpoint."
+    (name,) = store.unfinished_runs()
+    listed = fcam("grid", "--list", "--paradigms", "soft", *SMALL_OPTIONS, "--epochs", "5").stdout
+    assert listed == f"{name}  begun\n" and f"unfinished{' ' * 14}1\n" in fcam("check").stdout
+    assert fcam(*arguments).stdout.startswith(f"{name}: test accuracy ")
+    assert epochs == [1, 2, 3, 3, 4, 5], "trained again what the checkpoint had"
+    assert store.unfinished_runs() == []
+
+
+# --- grid, list, record, check ----------------------------------------------------------------------------------------
+
+
+def test_a_grid_trains_what_is_missing_and_goes_on_where_a_run_diverges(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["grid", "--paradigms", "soft,hard,lvml", *SMALL_OPTIONS]
+    names = [config.name for config in experiment({**SMALL, "paradigms": "soft,hard,lvml"}).configs()]
+    assert fcam(*arguments, "--list").stdout == "".join(f"{name}  to do\n" for name in names)
+
+    def diverging(config: Any, *rest: Any) -> store.Run:
+        if config.paradigm == "hard":
+            raise DivergenceError("the hard loss became NaN.")
+        return run(config, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fcamlib.runs.run", diverging)
+        result = fcam(*arguments)
+        assert refused(fcam("run", "--paradigm", "hard", *SMALL_OPTIONS)) == "the hard loss became NaN."
+    assert result.exit_code == 1
+    assert [line.split(":")[0] for line in result.stdout.splitlines()] == [names[0], names[2]]
+    assert result.stderr.splitlines() == [
+        f"fcam: {names[1]}: the hard loss became NaN.",
+        "fcam: 1 of 3 runs diverged; the others are stored.",
+    ]
+    store.record(store.stored_runs()[0], paths.recorded_dir() or Path())
+    states = dict(line.split() for line in fcam(*arguments, "--list").stdout.replace("to do", "missing").splitlines())
+    assert [states[name] for name in names] == [
+        {"digits-m3-n64-lvml": "recorded"}.get(name.rsplit("-", 2)[0], "stored") if i != 1 else "missing"
+        for i, name in enumerate(names)
+    ]
+    answers = [json.loads(line) for line in fcam(*arguments, "--json").stdout.splitlines()]
+    assert [answer["name"] for answer in answers] == names
+
+
+def test_runs_are_listed_once_with_their_measures_and_damaged_ones_named(tmp_path: Path) -> None:
+    assert fcam("list").stdout == "No run is stored yet: `fcam run` trains one.\n"
+    assert json.loads(fcam("list", "--json").stdout) == []
+    for paradigm in ("soft", "hard"):
+        fcam("run", "--paradigm", paradigm, *SMALL_OPTIONS)
+    hard, soft = store.stored_runs()
+    assert fcam("record", hard.folder.name).stdout == f"{tmp_path / 'recorded' / hard.folder.name}\n"
+    header, *rows = fcam("list").stdout.splitlines()
+    assert {"run", "kept", "accuracy", "saif"} <= set(header.split())
+    assert [row.split()[:3] for row in rows] == [
+        [run.folder.name, kept, f"{run.summary['splits']['test']['accuracy']:g}"[:5]]
+        for run, kept in ((hard, "recorded"), (soft, "stored"))
+    ]
+    listed = json.loads(fcam("list", "--json").stdout)
+    assert [(entry["name"], entry["splits"]) for entry in listed] == [
+        (run.folder.name, run.summary["splits"]) for run in (hard, soft)
+    ]
+    (soft.folder / "scores.npz").write_bytes(b"")
+    assert [entry["name"] for entry in json.loads(fcam("list", "--json").stdout)] == [hard.folder.name]
+    sentence = refused(fcam("record", hard.folder.name, soft.folder.name))
+    assert sentence.startswith(f"'{soft.folder.name}' is not a stored run: ")
+
+
+def test_record_needs_a_checkout_and_suggests_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    fcam("run", "--paradigm", "soft", *SMALL_OPTIONS)
+    (stored,) = store.stored_runs()
+    sentence = refused(fcam("record", stored.folder.name[:-1]))
+    assert f"is not a stored run: did you mean '{stored.folder.name}'? `fcam list` shows their names." in sentence
+    monkeypatch.setattr(paths, "recorded_dir", lambda: None)
+    assert refused(fcam("record", stored.folder.name)).startswith("`fcam record` needs a source checkout: ")
+    assert fcam("list").exit_code == 0 and fcam("check").exit_code == 0
+
+
+def test_check_reports_versions_folders_data_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "data"
+    pictures(data / "my pictures", size=8)
+    pictures(data / "odd", size=8)
+    shutil.rmtree(data / "odd" / "test" / "sea")
+    pictures(data / "hollow", size=8)
+    for path in (data / "hollow" / "train" / "dog").iterdir():
+        path.rename(path.with_suffix(".txt"))
+    (data / "cifar-10-batches-bin").mkdir()
+    fcam("run", "--paradigm", "soft", *SMALL_OPTIONS)
+    fcam("run", "--paradigm", "hard", *SMALL_OPTIONS)
+    damaged = store.stored_runs()[0].folder
+    (damaged / "history.csv").write_bytes(b"")
+    monkeypatch.setenv("FCAM_FIGURES", "/dev/null/figures")
+    result = fcam("check")
+    assert result.exit_code == 0 and result.stderr == ""
+    lines = [
+        re.split(r" {2,}", line.strip(), maxsplit=1) for line in result.stdout.splitlines() if line.startswith("  ")
+    ]
+    told = {line[0]: line[1] for line in lines}
+    assert told["fcamlib"] == __version__ and told["python"] == sys.version.split()[0]
+    assert re.match(r"\d+\.\d+", told["torch"]) and f", {os.cpu_count()} threads, " in told["CPU"]
+    assert told["data (FCAM_DATA)"] == f"writable: {data}"
+    assert told["recorded runs"] == f"will be made when needed: {tmp_path / 'recorded'}"
+    assert told["figures (FCAM_FIGURES)"] == "NOT WRITABLE (Not a directory): /dev/null/figures"
+    assert told["digits"] == "verified" and told["cifar100"].startswith("absent")
+    assert told["cifar10"] == "DAMAGED: cifar-10-batches-bin/SHA256SUMS"
+    assert told["folder:my pictures"] == "present: 4 classes, 24 pictures in train/, 12 in test/"
+    assert told["folder:odd"] == "NOT USABLE: class 'sea' is in only one of train/ and test/"
+    assert told["folder:hollow"] == "NOT USABLE: class 'dog' has no pictures in one of train/ and test/"
+    assert (told["recorded"], told["stored"], told["unfinished"]) == ("0 verified", "1 verified", "0")
+    assert told["DAMAGED"] == f"{damaged}: history.csv does not have its checksum"
+    column = {line.index(told["fcamlib"]) for line in result.stdout.splitlines() if line.startswith("  fcamlib ")}
+    assert {line.index("verified") for line in result.stdout.splitlines() if line.startswith("  digits")} == column
+
+
+def test_check_tells_changed_digits_and_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "DIGITS_SHA256", "0" * 64)
+    monkeypatch.setattr(checks, "PACKAGES", ("no-such-package",))
+    monkeypatch.setenv("FCAM_RESULTS", "/dev/null/x")
+    text = checks.report()
+    assert re.search(r"^  digits +DAMAGED: not scikit-learn's digits$", text, re.MULTILINE)
+    assert re.search(r"^  no-such-package +not installed$", text, re.MULTILINE)
+    assert re.search(r"^  results \(FCAM_RESULTS\) +NOT WRITABLE \(Not a directory\): /dev/null/x$", text, re.MULTILINE)

@@ -1,0 +1,97 @@
+"""Tables from runs in the store: numbers in them are those of the runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fcamlib import tables
+from fcamlib.config import experiment
+from fcamlib.metrics import focus_prediction_histogram, saif, saif_curve, t_interval
+from fcamlib.runs import run_all
+from fcamlib.store import Run
+
+SMALL = {"num_train": 64, "num_validation": 32, "num_test": 40, "epochs": 4, "seeds": (0, 1), "batch_size": 16}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """Four paradigms, two seeds, trained small."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FCAM_RESULTS", str(tmp_path_factory.mktemp("results")))
+        return run_all(experiment(SMALL).configs())
+
+
+def of(runs: list[Run], paradigm: str) -> list[Run]:
+    return [run for run in runs if run.config.paradigm == paradigm]
+
+
+def test_summaries_follow_from_the_scores_of_each_instance(runs: list[Run]) -> None:
+    for run in runs:
+        scores, test = run.arrays("scores.npz"), run.summary["splits"]["test"]
+        a_z, s_y = scores["test_a_z"], scores["test_s_y"]
+        assert test["saif"] == pytest.approx(saif(a_z, s_y), abs=1e-12)
+        assert test["accuracy"] == pytest.approx(scores["test_prediction_hit"].mean(), abs=1e-12)
+        assert test["focus_accuracy"] == pytest.approx(scores["test_focus_hit"].mean(), abs=1e-12)
+        np.testing.assert_allclose(test["histogram"], focus_prediction_histogram(a_z, s_y))
+        np.testing.assert_allclose(test["saif_curve"], saif_curve(a_z, s_y))
+        assert test["n"] == 40
+
+
+def test_the_last_epoch_of_the_history_is_the_final_measure(runs: list[Run]) -> None:
+    for run in runs:
+        last, test = run.history.iloc[-1], run.summary["splits"]["test"]
+        for metric in tables.METRICS:
+            assert last[f"test_{metric}"] == pytest.approx(test[metric], abs=1e-12)
+
+
+def test_results_table_shows_mean_and_interval(runs: list[Run]) -> None:
+    table = tables.results_table(runs)
+    assert list(table.index) == ["SA", "HA", "LVML", "hybrid"]
+    values = [run.summary["splits"]["test"]["saif"] for run in of(runs, "lvml")]
+    mean, low, high = t_interval(values)
+    assert table.loc["LVML", "SAIF"] == f"{mean:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def test_one_seed_shows_no_interval(runs: list[Run]) -> None:
+    one = [run for run in runs if run.config.seed == 1]
+    assert "[" not in tables.results_table(one).loc["SA", "accuracy"]
+
+
+def test_histograms_are_means_over_seeds(runs: list[Run]) -> None:
+    grids = [np.array(run.summary["splits"]["train"]["histogram"]) for run in of(runs, "hard")]
+    np.testing.assert_allclose(tables.histograms(runs)["train"]["hard"], (grids[0] + grids[1]) / 2)
+
+
+def test_history_frame_has_every_epoch_of_every_run(runs: list[Run]) -> None:
+    frame = tables.history_frame(runs)
+    assert len(frame) == 4 * 2 * 4
+    row = frame[(frame.paradigm == "hybrid") & (frame.seed == 1) & (frame.epoch == 3)].iloc[0]
+    history = of(runs, "hybrid")[1].history
+    assert row["saif"] == history.loc[history.epoch == 3, "test_saif"].item()
+    assert tables.switch_epoch(runs) == 2
+
+
+def test_gallery_shows_the_same_instances_to_every_paradigm(runs: list[Run]) -> None:
+    for run in of(runs, "soft") + of(runs, "hybrid"):
+        if run.config.seed == 0:
+            np.testing.assert_array_equal(run.arrays("examples.npz")["segments"][:3], tables.gallery(runs)["segments"])
+    shown = tables.gallery(runs)
+    for alpha in shown["alpha"].values():
+        np.testing.assert_allclose(alpha.sum(axis=1), 1, atol=1e-6)
+
+
+def test_lvml_loss_is_never_above_the_hard_loss(runs: list[Run]) -> None:
+    assert set(tables.jensen_table(runs)["verdict"]) == {"holds"}
+
+
+def test_paired_seeds_only_count_in_claims(runs: list[Run]) -> None:
+    without = [run for run in runs if not (run.config.paradigm == "hard" and run.config.seed == 1)]
+    assert {len(values) for values in tables.evidence(without).saif.values()} == {1}
+
+
+def test_tasks_keep_apart_what_was_trained_differently(runs: list[Run], tmp_path: Path) -> None:
+    assert list(tables.tasks(runs)) == ["digits, m = 5, 64 mosaics, 4 epochs"]
+    assert tables.recorded_or(runs, [])[1] == runs
