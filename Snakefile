@@ -22,7 +22,6 @@ CONFIGS = Path(".snakemake/configs")
 NOTEBOOKS = sorted(path.stem for path in Path("notebooks").glob("[0-9][0-9]_*.ipynb"))
 PAGES = sorted(str(path) for path in Path("book").glob("*.md")) + ["CHANGELOG.md"]
 RECORDED = sorted(str(path) for path in recorded_dir().glob("*/SHA256SUMS"))
-RECORDED = sorted(str(path) for path in Path("results/recorded").glob("*/SHA256SUMS"))
 LIBRARY = sorted(str(path) for path in Path("fcamlib").rglob("*.py"))
 
 

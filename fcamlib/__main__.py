@@ -28,6 +28,18 @@ if TYPE_CHECKING:
 class Commands(click.Group):
     """A user's mistake ends with one sentence and status 2, an interruption with status 130."""
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of the commands."""
+        return sorted([*super().list_commands(ctx), "bench"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command by name; `bench` is imported when it is asked for."""
+        if cmd_name != "bench":
+            return super().get_command(ctx, cmd_name)
+        from fcamlib.bench import bench_command
+
+        return bench_command
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
         try:

@@ -19,7 +19,7 @@ import torch
 
 from fcamlib import plain
 from fcamlib.bench import BenchSettings
-from fcamlib.config import MosaicsConfig, ModelConfig, Phase, RunConfig, TrainingConfig
+from fcamlib.config import ModelConfig, MosaicsConfig, Phase, RunConfig, TrainingConfig
 from fcamlib.data import mosaics
 from fcamlib.data.pictures import Pictures
 from fcamlib.data.sdc import SDCData, SDCTask

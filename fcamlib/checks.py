@@ -100,7 +100,7 @@ def _data_sets() -> list[Line]:
     lines = [("digits", _digits())]
     for name in ("cifar10", "cifar100"):
         try:
-            state = verify_cifar(name, paths.data_dir())  # type: ignore[arg-type]
+            state = verify_cifar(name, paths.data_dir())
         except OSError as error:
             state = f"damaged: {error.strerror}"
         missing = "absent; downloaded when first used"
@@ -158,4 +158,5 @@ def _runs() -> list[Line]:
         lines.append((kind, f"{sum(not fault for _, fault in states)} verified"))
         damaged += [("DAMAGED", f"{folder}: {fault}") for folder, fault in states if fault]
     unfinished = store.unfinished_runs()
-    return [*lines, ("unfinished", str(len(unfinished))), *((" ", name) for name in unfinished), *damaged]
+    lines.append(("unfinished", f"{len(unfinished)}: {', '.join(unfinished)}" if unfinished else "0"))
+    return lines + damaged

@@ -83,8 +83,8 @@ class PlainFCAM(nn.Module):
 
     def forward(
         self, mosaics: Float[Tensor, "B M 3 32 32"], paradigm: str
-    ) -> tuple[Float[Tensor, "B M"], Float[Tensor, "B M K"]]:
-        """Attention weights, and class probabilities of each segment (of the weighted sum alone for "soft": M = 1)."""
+    ) -> tuple[Float[Tensor, "B M"], Float[Tensor, "B P K"]]:
+        """Attention weights; class probabilities of each segment (P = M), for "soft" of the weighted sum (P = 1)."""
         num_segments = mosaics.shape[1]
         scores = [self.focus_model(mosaics[:, place])[:, 0] for place in range(num_segments)]
         alpha = torch.stack(scores, dim=1).softmax(dim=1)  # (B, M)

@@ -142,7 +142,8 @@ def test_benchmark_has_every_row_and_consistent_ratios(monkeypatch, tmp_path):
     content = json.loads(file.read_text())
     rows = content["rows"]
     expected = [("set-up", ""), ("data", ""), ("peak memory", "")]
-    expected += [(name, paradigm) for name in ("training epoch", "evaluation") for paradigm in PARADIGMS]
+    timed = ("training epoch", "evaluation", "epoch with evaluation")
+    expected += [(name, paradigm) for paradigm in PARADIGMS for name in timed]
     assert [(row["measure"], row["paradigm"]) for row in rows] == expected
     assert len(rows) == bench.num_rows(bench.BenchSettings(segments=(3,)))
     for row in rows:
@@ -150,6 +151,10 @@ def test_benchmark_has_every_row_and_consistent_ratios(monkeypatch, tmp_path):
         assert row["plain"]["median"] > 0 and row["library"]["median"] > 0
         assert row["ratio"]["median"] == pytest.approx(row["plain"]["median"] / row["library"]["median"])
         assert f"{row['measure']} {row['paradigm']}".strip() in result.output
+    for training, evaluation, both in zip(rows[3::3], rows[4::3], rows[5::3], strict=True):
+        for side in ("plain", "library"):
+            parts = training[side]["median"] + evaluation[side]["median"]
+            assert both[side]["median"] == pytest.approx(parts)
     sizes = rows[1]  # 16 mosaics of 3 float pictures, label, place; 60 byte pictures, 17 rows of 3 places, label, truth
     assert sizes["plain"]["median"] == pytest.approx(16 * (3 * 3072 * 4 + 8 + 8) * 1e-6)
     assert sizes["library"]["median"] == pytest.approx((60 * 3072 + 17 * (3 * 4 + 8 + 3)) * 1e-6)
@@ -162,7 +167,8 @@ def test_benchmark_has_every_row_and_consistent_ratios(monkeypatch, tmp_path):
 def test_wrong_numbers_of_segments_are_one_sentence(value):
     result = CliRunner().invoke(main, ["bench", f"--num-segments={value}"])
     assert result.exit_code == 2
-    assert result.stderr == f"fcam: num_segments={value} is not allowed: give whole numbers from 2 to 1000, such as 5,20.\n"
+    sentence = f"num_segments={value} is not allowed: give whole numbers from 2 to 1000, such as 5,20."
+    assert result.stderr == f"fcam: {sentence}\n"
 
 
 def test_unwritable_file_is_one_sentence_before_anything_is_measured(tmp_path, monkeypatch):

@@ -108,7 +108,8 @@ def test_resumed_equals_uninterrupted_from_every_point(
         save_checkpoint(path, state)
         stops.append(Path(shutil.copy(path, tmp_path / f"stop-{len(stops)}")))
 
-    uninterrupted, rows = copy.deepcopy(initial), []
+    uninterrupted = copy.deepcopy(initial)
+    rows: list[Row] = []
     result = fit(uninterrupted, task, schedule, config, SEED, on_epoch=rows.append)
     with monkeypatch.context() as patched:
         patched.setattr(training, "CHECKPOINT_SECONDS", -1.0)  # after every epoch and every change

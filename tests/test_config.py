@@ -97,7 +97,7 @@ NOT_ALLOWED = {
     ("classification_network", "vgg"): "classification_network='vgg' is unknown: "
     "choose one of cifar10, cifar100, digits, mlp, linear.",
     ("image_size", "3"): "image_size=3 is too small: give at least 4 pixels.",
-    ("switch_epoch", "30"): "switch_epoch=30 does not lie inside epochs=30: "
+    ("switch_epoch", "20"): "switch_epoch=20 does not lie inside epochs=20: "
     "the hybrid needs at least one epoch of soft and one of hard attention.",
     ("epochs", "1"): "switch_epoch=0 does not lie inside epochs=1: "
     "the hybrid needs at least one epoch of soft and one of hard attention.",
@@ -314,7 +314,7 @@ def test_the_networks_known_without_torch_are_those_that_exist() -> None:
 
 def test_schedules_have_readable_names() -> None:
     def named(*paradigms: str) -> str:
-        phases = tuple(Phase(paradigm=p, epochs=1, learning_rates=(0.1,)) for p in paradigms)  # type: ignore[arg-type]
+        phases = tuple(Phase(paradigm=p, epochs=1, learning_rates=(0.1,)) for p in paradigms)
         config = experiment({}).configs()[0]
         return RunConfig(data=config.data, model=config.model, phases=phases, seed=0).paradigm
 

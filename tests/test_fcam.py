@@ -8,6 +8,7 @@ import torch
 from scipy.special import log_softmax, softmax
 from torch import Tensor, nn
 from torch.autograd import gradcheck
+from torch.func import functional_call
 from torch.testing import assert_close
 
 from fcamlib.data.sdc import distinct, every_occurrence
@@ -54,7 +55,7 @@ def model() -> FCAM:
 
 def plain(model: FCAM, instances: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Loss (B,) and class probabilities (B, K) of each paradigm, straight from the definitions."""
-    weight = model.focus_model.weight.detach().numpy()
+    (weight,) = (p.detach().numpy() for p in model.focus_model.parameters())
     matrix, bias = (p.detach().numpy() for p in model.classification_model.parameters())
     losses: dict[str, list[float]] = {p: [] for p in PARADIGMS}
     predictions: dict[str, list[np.ndarray]] = {p: [] for p in PARADIGMS}
@@ -84,7 +85,8 @@ def test_losses_and_predictions_equal_plain_loops(model: FCAM, paradigm: str) ->
 
 def test_attention_is_the_softmax_of_the_focus_logits(model: FCAM) -> None:
     table = random(N, D)
-    expected = log_softmax(table[INDEX].numpy() @ model.focus_model.weight.detach().numpy(), axis=1)
+    (weight,) = (p.detach().numpy() for p in model.focus_model.parameters())
+    expected = log_softmax(table[INDEX].numpy() @ weight, axis=1)
     for paradigm in PARADIGMS:
         assert_close(model(table, INDEX, paradigm).log_alpha, torch.from_numpy(expected))
 
@@ -132,7 +134,9 @@ def test_paradigms_agree_where_one_segment_has_all_the_attention(model: FCAM, nu
     table, index = random(N, D), INDEX[:, :num_segments].clone()
     if num_segments > 1:
         index[0, 2] = 4  # no tie
-        table[[0, 1]] += 1e4 * model.focus_model.weight.detach()  # the middle place of one, the last of the other
+        table[[0, 1]] += (
+            1e4 * next(model.focus_model.parameters()).detach()
+        )  # the middle place of one, the last of the other
     losses = torch.stack([model(table, index, p).loss(p, Y, "none") for p in PARADIGMS])
     assert_close(losses, losses[:1].expand(3, B))
     predictions = torch.stack([model(table, index, p).log_prob(p) for p in PARADIGMS])
@@ -178,19 +182,14 @@ def test_gradcheck_of_the_weighted_sum() -> None:
 @pytest.mark.parametrize("paradigm", PARADIGMS)
 def test_gradcheck_of_the_whole_model(model: FCAM, paradigm: str) -> None:
     table = random(N, D)
-    focus, matrix = model.focus_model.weight, model.classification_model.weight
+    parameters = tuple(model.parameters())
+    names = [name for name, _ in model.named_parameters()]
 
-    def loss(focus_weight: Tensor, class_weight: Tensor) -> Tensor:
-        output = FCAM(lambda_module(focus_weight), lambda_module(class_weight.T))(table, INDEX, paradigm)
+    def loss(*values: Tensor) -> Tensor:
+        output = functional_call(model, dict(zip(names, values, strict=True)), (table, INDEX, paradigm))
         return output.loss(paradigm, Y)
 
-    assert gradcheck(loss, (focus, matrix))
-
-
-def lambda_module(weight: Tensor) -> nn.Module:
-    module = nn.Module()
-    module.forward = lambda segments: segments @ weight  # type: ignore[method-assign]
-    return module
+    assert gradcheck(loss, parameters)
 
 
 def test_log_attention_keeps_masked_places_out() -> None:

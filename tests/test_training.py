@@ -51,7 +51,7 @@ def task() -> SDCTask:
     return SDCTask(splits, tuple("abcde"), "toy")
 
 
-def changed(task: SDCTask, split: str, **fields: object) -> SDCTask:
+def changed(task: SDCTask, split: str, **fields: Any) -> SDCTask:
     return replace(task, splits={**task.splits, split: replace(task.splits[split], **fields)})
 
 
@@ -68,7 +68,8 @@ def phase(paradigm: str = "soft", epochs: int = 3, rates: tuple[float, ...] = (0
 def trained(
     task: SDCTask, *phases: Phase, config: TrainingConfig = FLOAT64, seed: int = SEED, model: FCAM | None = None
 ) -> tuple[FCAM, FitResult, list[Row]]:
-    model, rows = model or linear(), []
+    model = model or linear()
+    rows: list[Row] = []
     return model, fit(model, task, phases, config, seed, on_epoch=rows.append), rows
 
 
@@ -215,10 +216,10 @@ def test_same_seed_same_bits_and_another_seed_other_bits(task: SDCTask) -> None:
 
 
 def test_global_random_state_and_threads_stay(task: SDCTask) -> None:
-    states = torch.get_rng_state(), np.random.get_state()[1].copy(), torch.get_num_threads()
+    states = torch.get_rng_state(), np.random.get_state(legacy=False)["state"]["key"].copy(), torch.get_num_threads()
     trained(task, phase("lvml", rates=(0.1, 0.5)), config=FLOAT64.model_copy(update={"threads": 3}))
     assert torch.equal(torch.get_rng_state(), states[0])
-    assert np.array_equal(np.random.get_state()[1], states[1])
+    assert np.array_equal(np.random.get_state(legacy=False)["state"]["key"], states[1])
     assert torch.get_num_threads() == states[2]
 
 
@@ -274,6 +275,8 @@ def test_losers_stop_after_the_search_and_the_winner_goes_on(task: SDCTask) -> N
     assert bits(model) == bits(trained(task, phase(epochs=5))[0])
     assert [row["epoch"] for row in result.history] == [1, 2, 3, 4, 5]
     assert [row["epochs"] for row in result.selection] == [2, 5, 2]
+    compared = result.selection[1]  # at the end of the search, not of the phase
+    assert compared["validation_loss"] == result.history[1]["validation_loss"] != result.history[4]["validation_loss"]
 
 
 def test_best_epoch_is_kept(task: SDCTask) -> None:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Literal, ParamSpec
 
 import matplotlib.style
+import seaborn
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -108,9 +109,9 @@ def style() -> AbstractContextManager[None]:
     Returns
     -------
     context manager
-        Matplotlib's defaults with this project's settings on top, whatever the user has configured.
+        Seaborn's "ticks" with this project's settings on top, whatever the user has configured.
     """
-    return matplotlib.style.context(["default", RC])
+    return matplotlib.style.context(["default", seaborn.axes_style("ticks"), RC])
 
 
 class PageFigure(Figure):

@@ -127,9 +127,9 @@ def test_paper_split_tests_on_training_pictures_and_says_so(task: SDCTask) -> No
 
 def test_same_seed_same_mosaics(task: SDCTask) -> None:
     np.random.seed(1)
-    before = np.random.get_state()[1].copy()
+    before = np.random.get_state(legacy=False)["state"]["key"].copy()
     again, other = mosaic_task(config(), seed=0), mosaic_task(config(), seed=1)
-    np.testing.assert_array_equal(np.random.get_state()[1], before)
+    np.testing.assert_array_equal(np.random.get_state(legacy=False)["state"]["key"], before)
     for split in SPLITS:
         for field in ("segments", "label", "foreground"):
             assert torch.equal(getattr(again.splits[split], field), getattr(task.splits[split], field))
@@ -187,7 +187,7 @@ def test_grey_cmyk_palette_and_transparent_pictures_become_rgb(folder: Path) -> 
     found = pictures.values[12:17]
     expected = [(77, 77, 77), (255, 0, 0), (9, 99, 199), (1, 2, 3), (255, 255, 255)]
     for picture, colour in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(picture, np.broadcast_to(np.uint8(colour), (8, 8, 3)))
+        np.testing.assert_array_equal(picture, np.broadcast_to(np.array(colour, dtype=np.uint8), (8, 8, 3)))
 
 
 def test_fingerprint_follows_names_and_sizes_but_not_the_place(folder: Path, tmp_path: Path) -> None:

@@ -1,0 +1,109 @@
+"""What `fcam check` says of a machine, its data sets and its runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fcamlib import __version__, checks, paths, store
+from fcamlib.__main__ import main
+from fcamlib.config import experiment
+from fcamlib.runs import run
+
+SMALL = {"num_train": 64, "num_validation": 32, "num_test": 32, "num_segments": 3, "epochs": 2, "batch_size": 32}
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty folders for each test, none of them the project's."""
+    for variable, name in (("FCAM_DATA", "data"), ("FCAM_RESULTS", "results"), ("FCAM_FIGURES", "figures")):
+        monkeypatch.setenv(variable, str(tmp_path / name))
+    monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
+
+
+def pictures(root: Path) -> None:
+    """Four classes of six training and three test pictures, as far as their names tell."""
+    for split, number in (("train", 6), ("test", 3)):
+        for name in ("cat", "dog", "hill", "sea"):
+            (root / split / name).mkdir(parents=True)
+            for index in range(number):
+                (root / split / name / f"{index}.{('png', 'JPG')[index % 2]}").touch()
+    (root / "train" / "cat" / "notes.txt").touch()
+
+
+def told() -> dict[str, str]:
+    """The report's lines: what -> state. The states stand in one column."""
+    result = CliRunner().invoke(main, ["check"])
+    assert result.exit_code == 0 and result.stderr == "", result.output
+    lines = [line for line in result.stdout.splitlines() if line.startswith("  ")]
+    column = re.match(r"  fcamlib +", lines[0])
+    assert column is not None
+    assert all(line[column.end() - 2 : column.end()] == "  " and line[column.end()] != " " for line in lines)
+    return {line[: column.end()].strip(): line[column.end() :] for line in lines}
+
+
+def test_versions_devices_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    monkeypatch.setenv("FCAM_FIGURES", "/dev/null/figures")
+    lines = told()
+    assert lines["fcamlib"] == __version__ and lines["python"] == sys.version.split()[0]
+    assert re.match(r"\d+\.\d+", lines["torch"]) and f", {os.cpu_count()} threads, " in lines["CPU"]
+    assert lines["data (FCAM_DATA)"] == f"writable: {tmp_path / 'data'}"
+    assert lines["recorded runs"] == f"will be made when needed: {tmp_path / 'recorded'}"
+    assert lines["figures (FCAM_FIGURES)"] == "NOT WRITABLE (Not a directory): /dev/null/figures"
+    monkeypatch.setattr(checks, "PACKAGES", ("no-such-package",))
+    monkeypatch.setenv("FCAM_RESULTS", "/dev/null/x")
+    monkeypatch.setattr(paths, "recorded_dir", lambda: None)
+    lines = told()
+    assert lines["no-such-package"] == "not installed" and "recorded runs" not in lines
+    assert lines["results (FCAM_RESULTS)"] == "NOT WRITABLE (Not a directory): /dev/null/x"
+
+
+def test_data_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "data"
+    for name in ("my pictures", "odd", "hollow", "locked"):
+        pictures(data / name)
+    shutil.rmtree(data / "odd" / "test" / "sea")
+    for path in (data / "hollow" / "train" / "dog").iterdir():
+        path.rename(path.with_suffix(".txt"))
+    (data / "flat" / "train").mkdir(parents=True)
+    (data / "flat" / "test").mkdir()
+    (data / "notes").mkdir()
+    (data / "cifar-10-batches-bin").mkdir()
+    lines = told()
+    assert lines["digits"] == "verified" and lines["cifar100"] == "absent; downloaded when first used"
+    assert lines["cifar10"] == "DAMAGED: cifar-10-batches-bin/SHA256SUMS"
+    assert lines["folder:my pictures"] == "present: 4 classes, 24 pictures in train/, 12 in test/"
+    assert lines["folder:odd"] == "NOT USABLE: class 'sea' is in only one of train/ and test/"
+    assert lines["folder:hollow"] == "NOT USABLE: class 'dog' has no pictures in one of train/ and test/"
+    assert lines["folder:flat"] == "not of pictures: train/ and test/ hold no class folders"
+    assert "folder:notes" not in lines
+    monkeypatch.setattr(checks, "DIGITS_SHA256", "0" * 64)
+    monkeypatch.setattr(checks, "_class_sizes", unreadable)
+    lines = told()
+    assert lines["digits"] == "DAMAGED: not scikit-learn's digits"
+    assert lines["folder:odd"] == f"NOT USABLE: '{data / 'odd' / 'train'}' cannot be read (Permission denied)"
+
+
+def unreadable(folder: Path) -> dict[str, int]:
+    raise PermissionError(13, "Permission denied", str(folder))
+
+
+def test_runs(tmp_path: Path) -> None:
+    lines = told()
+    assert (lines["recorded"], lines["stored"], lines["unfinished"]) == ("0 verified", "0 verified", "0")
+    soft, hard = (run(config) for config in experiment({**SMALL, "paradigms": "soft,hard"}).configs())
+    store.record(hard, tmp_path / "recorded")
+    (soft.folder / "history.csv").write_bytes(b"")
+    checkpoint = tmp_path / "results" / ".partial" / "some-run" / store.CHECKPOINT
+    checkpoint.parent.mkdir()
+    checkpoint.touch()
+    lines = told()
+    assert (lines["recorded"], lines["stored"], lines["unfinished"]) == ("1 verified", "1 verified", "1: some-run")
+    assert lines["DAMAGED"] == f"{soft.folder}: history.csv does not have its checksum"
