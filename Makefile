@@ -25,7 +25,7 @@ env: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "$(PYTHON) is older than Python 3.11: name a newer one, as in 'make PYTHON=python3.12 $(MAKECMDGOALS)'."; exit 1; }
-	"$(PYTHON)" -m venv --clear $(VENV) || \
+	"$(PYTHON)" -m venv $(VENV) || \
 		{ echo "No virtual environment could be made: on Debian and Ubuntu, install the package python3-venv."; exit 1; }
 	$(PY) -m pip install --disable-pip-version-check -c constraints.txt -e '.[book,test]'
 	@touch $@

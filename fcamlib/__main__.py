@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 class Commands(click.Group):
     """A user's mistake ends with one sentence and status 2, an interruption with status 130."""
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands, each with its first sentence whole."""
+        with formatter.section("Commands"):
+            commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+            formatter.write_dl([(name, command.get_short_help_str(200)) for name, command in commands if command])
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of the commands."""
         return sorted([*super().list_commands(ctx), "bench"])

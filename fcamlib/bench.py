@@ -281,7 +281,7 @@ def _segments(context: click.Context, parameter: click.Parameter, value: str) ->
     return tuple(dict.fromkeys(map(int, parts)))
 
 
-@click.command("bench")
+@click.command("bench", short_help="Measure time and memory against a plain procedure.")
 @click.option("--quick", is_flag=True, help="about a minute: few mosaics, nothing repeated")
 @click.option("--num-segments", metavar="VALUE", default="5,20", show_default=True, callback=_segments,
               help="segments of a mosaic, comma-separated")  # fmt: skip
@@ -307,9 +307,8 @@ def bench_command(
     content = report(settings, rows)
     click.echo(table(rows).to_string(index=False))
     origin = content["provenance"]
-    click.echo(
-        f"\n{content['how']}\n{origin['device']}, {origin['cpu_capability']}, torch {origin['packages']['torch']}."
-    )
+    hardware = f"{origin['device']}, {origin['cpu_capability']}, torch {origin['packages']['torch']}"
+    click.echo(f"\n{content['how']}\n{hardware}.")
     if json_path is not None:
         _write(json_path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 

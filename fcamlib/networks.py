@@ -92,7 +92,9 @@ FOCUS_NETWORKS = tuple(_FOCUS)
 CLASSIFICATION_NETWORKS = tuple(_CLASSIFIER)
 
 
-def focus_network(name: str, segment_shape: Shape, generator: torch.Generator) -> nn.Module:
+def focus_network(
+    name: str, segment_shape: Shape, generator: torch.Generator, dtype: torch.dtype = torch.float32
+) -> nn.Module:
     """Focus network `name` for segments of `segment_shape`: (N, *segment_shape) -> scores (N,).
 
     Names: `cifar10`, `cifar100` (3 x 32 x 32 pictures), `digits` (1 x 8 x 8), `mlp`, `linear` (any shape).
@@ -101,10 +103,16 @@ def focus_network(name: str, segment_shape: Shape, generator: torch.Generator) -
         raise UserError(f"focus_network={name!r} is unknown: choose one of {', '.join(_FOCUS)}.")
     with torch.device("meta"):  # the constructors' own initial values would draw from the global generator
         network = nn.Sequential(*_FOCUS[name](segment_shape))
-    return _initialise(network, generator)
+    return _initialise(network, generator, dtype)
 
 
-def classification_network(name: str, segment_shape: Shape, num_classes: int, generator: torch.Generator) -> nn.Module:
+def classification_network(
+    name: str,
+    segment_shape: Shape,
+    num_classes: int,
+    generator: torch.Generator,
+    dtype: torch.dtype = torch.float32,
+) -> nn.Module:
     """Classification network `name`: (N, *segment_shape) -> class logits (N, num_classes).
 
     Names: `cifar10`, `cifar100` (3 x 32 x 32 pictures), `digits` (1 x 8 x 8), `mlp`, `linear` (any shape).
@@ -113,10 +121,12 @@ def classification_network(name: str, segment_shape: Shape, num_classes: int, ge
         raise UserError(f"classification_network={name!r} is unknown: choose one of {', '.join(_CLASSIFIER)}.")
     with torch.device("meta"):
         network = nn.Sequential(*_CLASSIFIER[name](segment_shape, num_classes))
-    return _initialise(network, generator)
+    return _initialise(network, generator, dtype)
 
 
-def _initialise(network: nn.Sequential, generator: torch.Generator) -> nn.Module:
+def _initialise(network: nn.Sequential, generator: torch.Generator, dtype: torch.dtype) -> nn.Module:
+    """Draw initial weights in `dtype`: float32 draws differ in their last bit between instruction sets."""
+    network.to(dtype)
     network.to_empty(device="cpu")
     for layer in network:
         if isinstance(layer, nn.Conv2d | nn.Linear):

@@ -80,13 +80,12 @@ def run_all(configs: Iterable[RunConfig]) -> list[Run]:
 
 def build_model(config: RunConfig, task: SDCTask) -> FCAM:
     """The run's model with its initial weights, on its device and in its format."""
-    generator = torch.Generator().manual_seed(config.seed)
-    shape = task.bank.segment_shape
-    model = FCAM(
-        focus_network(config.model.focus, shape, generator),
-        classification_network(config.model.classifier, shape, len(task.class_names), generator),
-    )
-    Numerics.of(config.training).place(model)
+    generator, numerics = torch.Generator().manual_seed(config.seed), Numerics.of(config.training)
+    shape, num_classes = task.bank.segment_shape, len(task.class_names)
+    focus_model = focus_network(config.model.focus, shape, generator, numerics.dtype)
+    classifier = classification_network(config.model.classifier, shape, num_classes, generator, numerics.dtype)
+    model = FCAM(focus_model, classifier)
+    numerics.place(model)
     return model
 
 

@@ -25,6 +25,7 @@ from fcamlib.training import fit
 
 NUMERICS = Numerics(torch.device("cpu"), torch.float64, channels_last=True)
 PARADIGMS = ("soft", "hard", "lvml")
+Pair = tuple[FCAM, plain.PlainFCAM]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def data() -> SDCData:
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[FCAM, plain.PlainFCAM]]:
+def pair() -> Iterator[Pair]:
     """The library's model and the plain one with the same weights, biases and focus far from zero."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -62,11 +63,12 @@ def mosaics(data: SDCData) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("paradigm", PARADIGMS)
-def test_loss_and_gradients_are_those_of_the_plain_procedure(data, pair, paradigm):
+def test_loss_and_gradients_are_those_of_the_plain_procedure(data: SDCData, pair: Pair, paradigm: str) -> None:
     model, copy = pair
     rows, places = distinct(data.segments)
     ours = model(data.bank.rows(rows, torch.float64, channels_last=True), places, paradigm).loss(paradigm, data.label)
-    theirs = plain.loss(*copy(mosaics(data), paradigm), data.label, paradigm).mean()
+    alpha, probability = copy(mosaics(data), paradigm)
+    theirs = plain.loss(alpha, probability, data.label, paradigm).mean()
     assert len(rows) < data.segments.numel()
     assert ours.item() == pytest.approx(theirs.item(), abs=1e-9)
     ours.backward()
@@ -80,7 +82,7 @@ def test_loss_and_gradients_are_those_of_the_plain_procedure(data, pair, paradig
 
 
 @pytest.mark.parametrize("paradigm", PARADIGMS)
-def test_scores_are_those_of_the_plain_procedure(data, pair, paradigm):
+def test_scores_are_those_of_the_plain_procedure(data: SDCData, pair: Pair, paradigm: str) -> None:
     model, copy = pair
     scores = evaluate(model, data, [paradigm], NUMERICS)[paradigm]
     theirs = plain.evaluate(copy, plain.batches(plain.MosaicDataset(mosaics(data), data), 4), paradigm)
@@ -92,7 +94,7 @@ def test_scores_are_those_of_the_plain_procedure(data, pair, paradigm):
 
 
 @pytest.mark.parametrize("paradigm", PARADIGMS)
-def test_five_steps_end_at_the_weights_of_the_plain_procedure(data, pair, paradigm):
+def test_five_steps_end_at_the_weights_of_the_plain_procedure(data: SDCData, pair: Pair, paradigm: str) -> None:
     model, copy = pair
     before = [value.detach().clone() for value in copy.parameters()]
     one = data.take(torch.arange(1))
@@ -110,7 +112,7 @@ def test_five_steps_end_at_the_weights_of_the_plain_procedure(data, pair, paradi
         assert (theirs - start).abs().max() > 1e-4  # the steps went far enough to tell
 
 
-def test_plain_loss_falls_within_its_step(data, pair):
+def test_plain_loss_falls_within_its_step(data: SDCData, pair: Pair) -> None:
     _, copy = pair
     loader = plain.batches(plain.MosaicDataset(mosaics(data), data), len(data))
     before = plain.evaluate(copy, loader, "lvml")["loss"].mean().item()
@@ -119,7 +121,7 @@ def test_plain_loss_falls_within_its_step(data, pair):
     assert after[0] < before
 
 
-def test_rows_take_their_ratios_from_pairs():
+def test_rows_take_their_ratios_from_pairs() -> None:
     row = BenchRow.of("evaluation", 20, "hard", "s", [(10.0, 1.0), (12.0, 2.0), (30.0, 1.5)])
     assert row.plain == Spread(12.0, 10.0, 30.0)
     assert row.library == Spread(1.5, 1.0, 2.0)
@@ -131,8 +133,8 @@ def test_rows_take_their_ratios_from_pairs():
     assert shown["ratio"] == "8.0 (6.0 to 20.0)"
 
 
-def test_benchmark_has_every_row_and_consistent_ratios(monkeypatch, tmp_path):
-    tiny = BenchSettings(num_pictures=60, num_train=12, num_test=4, batch_size=4, steps=1, evaluation_share=0.5,
+def test_benchmark_has_every_row_and_consistent_ratios(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tiny = BenchSettings(num_pictures=120, num_train=12, num_test=4, batch_size=4, steps=1, evaluation_share=0.5,
                          setup_mosaics=4, repeats=1)  # fmt: skip
     monkeypatch.setattr(bench, "QUICK", tiny)
     file = tmp_path / "new" / "bench.json"
@@ -155,23 +157,27 @@ def test_benchmark_has_every_row_and_consistent_ratios(monkeypatch, tmp_path):
         for side in ("plain", "library"):
             parts = training[side]["median"] + evaluation[side]["median"]
             assert both[side]["median"] == pytest.approx(parts)
-    sizes = rows[1]  # 16 mosaics of 3 float pictures, label, place; 60 byte pictures, 17 rows of 3 places, label, truth
+    sizes = rows[
+        1
+    ]  # 16 mosaics of 3 float pictures, label, place; 120 byte pictures, 17 rows of 3 places, label, truth
     assert sizes["plain"]["median"] == pytest.approx(16 * (3 * 3072 * 4 + 8 + 8) * 1e-6)
-    assert sizes["library"]["median"] == pytest.approx((60 * 3072 + 17 * (3 * 4 + 8 + 3)) * 1e-6)
+    assert sizes["library"]["median"] == pytest.approx((120 * 3072 + 17 * (3 * 4 + 8 + 3)) * 1e-6)
     assert content["settings"]["segments"] == [3]
     assert content["provenance"]["packages"]["torch"] == torch.__version__
     assert "from 1 of 3 steps" in content["how"] and content["how"] in result.output
 
 
 @pytest.mark.parametrize("value", ["1", "5,x", "", "2.5", "-3"])
-def test_wrong_numbers_of_segments_are_one_sentence(value):
+def test_wrong_numbers_of_segments_are_one_sentence(value: str) -> None:
     result = CliRunner().invoke(main, ["bench", f"--num-segments={value}"])
     assert result.exit_code == 2
     sentence = f"num_segments={value} is not allowed: give whole numbers from 2 to 1000, such as 5,20."
     assert result.stderr == f"fcam: {sentence}\n"
 
 
-def test_unwritable_file_is_one_sentence_before_anything_is_measured(tmp_path, monkeypatch):
+def test_unwritable_file_is_one_sentence_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bench, "measure", lambda *_: pytest.fail("measured"))
     (tmp_path / "file").touch()
     result = CliRunner().invoke(main, ["bench", "--json", str(tmp_path / "file" / "bench.json")])
@@ -179,7 +185,7 @@ def test_unwritable_file_is_one_sentence_before_anything_is_measured(tmp_path, m
     assert result.stderr.startswith("fcam: json=") and result.stderr.count("\n") == 1
 
 
-def test_side_that_ends_is_one_sentence(monkeypatch):
+def test_side_that_ends_is_one_sentence() -> None:
     settings = BenchSettings(num_pictures=60, num_train=12, num_test=4, batch_size=4, setup_mosaics=4)
     side = bench._Process("plain", settings)
     try:
@@ -190,7 +196,7 @@ def test_side_that_ends_is_one_sentence(monkeypatch):
         side.close()
 
 
-def test_recorded_benchmark_is_not_taken_for_a_run(tmp_path: Path, monkeypatch):
+def test_recorded_benchmark_is_not_taken_for_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "bench"
     folder.mkdir()
     (folder / "cpu.json").write_text("{}")

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
@@ -90,8 +91,11 @@ def test_help_names_every_option_of_every_command() -> None:
     overview = fcam("--help").stdout
     assert "FCAM_DATA" in overview and "FCAM_RESULTS" in overview and "FCAM_FIGURES" in overview
     assert "..." not in overview.split("Commands:")[1], "a command's line is cut short"
-    assert set(main.commands) >= {"run", "grid", "list", "check", "record"}
-    for name, command in main.commands.items():
+    context = click.Context(main)
+    assert set(main.list_commands(context)) == {"run", "grid", "list", "check", "record", "bench"}
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        assert command is not None
         assert re.search(rf"^  {name} +\S+", overview, re.MULTILINE)
         text = fcam(name, "--help").stdout
         assert fcam(name, "-h").stdout == text and command.help

@@ -1,0 +1,52 @@
+"""The embedded profile prints the same numbers whatever the processor's instruction set and the number of threads."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+PROGRAM = """
+import json
+import torch
+from fcamlib.config import experiment
+from fcamlib.data.mosaics import mosaic_task
+from fcamlib.runs import build_model
+from fcamlib.training import fit
+
+torch.set_num_threads({threads})
+small = {{"num_train": 500, "num_test": 500, "epochs": 6, "paradigms": "hybrid"}}
+config = experiment(small | {{"threads": {threads}}}).configs()[0]
+task = mosaic_task(config.data, config.seed)
+history = fit(build_model(config, task), task, config.phases, config.training, config.seed).history
+print(json.dumps([torch.backends.cpu.get_cpu_capability(), history]))
+"""
+
+
+def history_under(capability: str, threads: int) -> tuple[str, list[dict[str, float]]]:
+    """The capability that torch reports and the history of a small float64 run in a process of its own."""
+    environment = os.environ | {"ATEN_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(threads=threads)], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    used, history = json.loads(done.stdout)
+    return used, history
+
+
+def test_numbers_agree_across_instruction_sets_and_threads() -> None:
+    used, expected = history_under("default", 1)
+    assert used in ("DEFAULT", "NO AVX")
+    native = torch.backends.cpu.get_cpu_capability()  # the most that this processor has; more would be a crash
+    others = [("avx2", 1), (native.lower(), 2)] if native in ("AVX2", "AVX512") else [("default", 2)]
+    for capability, threads in others:
+        used, history = history_under(capability, threads)
+        assert used.lower() == capability or capability == "default"
+        for row, other in zip(expected, history, strict=True):
+            assert row.keys() == other.keys()
+            for name in row.keys() - {"seconds", "paradigm"}:
+                assert other[name] == pytest.approx(row[name], rel=1e-9, abs=1e-9), f"{name} of epoch {row['epoch']}"
