@@ -1,5 +1,6 @@
 # make book [PROFILE=quick|paper]   the site, from nothing, in book/_build/html
 # make test                         every check
+# make notebooks                    stores the text outputs that `make test` compares, after a change that is meant
 # make clean                        removes what was built; runs in results/ and the environment stay
 #
 # Everything is installed into .venv in this folder.
@@ -14,7 +15,7 @@ INSTALLED := $(VENV)/installed
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=300 \
 	--nbval-sanitize-with nbval.cfg
 
-.PHONY: help env book test clean
+.PHONY: help env book test notebooks clean
 .DELETE_ON_ERROR:
 
 help:
@@ -40,6 +41,10 @@ test: book
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	PYTHONHASHSEED=0 $(PYTEST) tests notebooks
+
+notebooks: $(INSTALLED)
+	PYTHONHASHSEED=0 $(PY) book/_ext/execute_notebook.py --refresh notebooks/[0-9][0-9]_*.ipynb
+	$(PY) -m ruff format notebooks
 
 clean:
 	rm -rf book/_build book/notebooks .snakemake .mypy_cache .pytest_cache .ruff_cache .benchmarks

@@ -11,6 +11,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from functools import cached_property
 from multiprocessing.connection import Connection
 from unittest.mock import patch
 
@@ -52,10 +53,9 @@ class Side(ABC):
         model = ModelConfig(focus="cifar10", classifier="cifar10")
         return RunConfig(data=data, model=model, phases=(phase,), training=training, seed=settings.seed)
 
-    def task(self, config: RunConfig, pictures: Pictures | None = None) -> SDCTask:
+    def task(self, config: RunConfig) -> SDCTask:
         """The library's own mosaics, drawn from the random pictures instead of a source's."""
-        chosen = self.pictures if pictures is None else pictures
-        with patch.object(mosaics, "load_pictures", lambda source, image_size: chosen):
+        with patch.object(mosaics, "load_pictures", lambda source, image_size: self.pictures):
             return mosaics.mosaic_task(config.data, config.seed)
 
     def training_task(self, num_segments: int, paradigm: str) -> tuple[RunConfig, SDCTask]:
@@ -64,17 +64,6 @@ class Side(ABC):
         task = self.task(config)
         few = torch.arange(self.settings.steps * self.settings.batch_size)
         return config, replace(task, splits=task.splits | {"train": task.splits["train"].take(few)})
-
-    def evaluation_task(self, num_segments: int) -> tuple[RunConfig, SDCTask]:
-        """A share of the pictures and the same share of the mosaics.
-
-        Time over either side's evaluation is proportional to this share: the plain one's grows with the mosaics, the
-        library's with the distinct pictures among them and with the mosaics.
-        """
-        share = self.settings.evaluation_share
-        pictures = random_pictures(round(self.settings.num_pictures * share), self.settings.seed)
-        config = self.config(num_segments, round(self.settings.num_train * share), 1)
-        return config, self.task(config, pictures)
 
     @abstractmethod
     def set_up(self, num_segments: int) -> dict[str, float]:
@@ -118,15 +107,22 @@ class PlainSide(Side):
         return (self.clock() - began) / len(losses)
 
     def evaluate(self, num_segments: int, paradigm: str) -> float:
-        """Every segment of every mosaic."""
-        config, task = self.evaluation_task(num_segments)
-        loader, model = self._loader(task.splits["train"]), self._model(config, task)
+        """Every segment of every mosaic, extrapolated from a few mosaics in proportion."""
+        settings = self.settings
+        config = self.config(num_segments, settings.num_train, 1)
+        task = self.task(config)
+        loader = self._loader(task.splits["train"].take(torch.arange(settings.evaluation_mosaics)))
+        model = self._model(config, task)
         began = self.clock()
         plain.evaluate(model, loader, paradigm)
-        return (self.clock() - began) / self.settings.evaluation_share
+        return (self.clock() - began) * settings.num_train / settings.evaluation_mosaics
+
+    @cached_property
+    def _float_pictures(self) -> torch.Tensor:
+        return plain.float_pictures(self.task(self.config(2, 1, 1)).bank)
 
     def _loader(self, data: SDCData) -> torch.utils.data.DataLoader[plain.Batch]:
-        mosaics = plain.materialised(plain.float_pictures(data.bank), data.segments)
+        mosaics = plain.materialised(self._float_pictures, data.segments)
         order = np.random.default_rng(self.settings.seed).permutation(len(data)).tolist()
         return plain.batches(plain.MosaicDataset(mosaics, data), self.settings.batch_size, order)
 
@@ -161,13 +157,14 @@ class LibrarySide(Side):
         return (self.clock() - began) / self.settings.steps
 
     def evaluate(self, num_segments: int, paradigm: str) -> float:
-        """Every distinct picture once."""
-        config, task = self.evaluation_task(num_segments)
+        """Every distinct picture once, nothing extrapolated."""
+        config = self.config(num_segments, self.settings.num_train, 1)
+        task = self.task(config)
         model = build_model(config, task)
         with reproducible(self.settings.threads):
             began = self.clock()
             evaluate(model, task.splits["train"], [paradigm], Numerics.of(config.training))
-            return (self.clock() - began) / self.settings.evaluation_share
+            return self.clock() - began
 
 
 SIDES: dict[str, type[Side]] = {"plain": PlainSide, "library": LibrarySide}

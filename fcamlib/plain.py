@@ -110,8 +110,9 @@ def loss(
 
 
 def float_pictures(bank: Bank, dtype: torch.dtype = torch.float32) -> Float[Tensor, "N C H W"]:
-    """Every base picture as floating-point numbers, channels first."""
-    return (bank.values.to(dtype) * bank.scale + bank.shift).permute(0, 3, 1, 2).contiguous()
+    """Every base picture as floating-point numbers, channels first; nothing but the result is allocated."""
+    pictures = bank.values.permute(0, 3, 1, 2).to(dtype, memory_format=torch.contiguous_format)
+    return pictures.mul_(bank.scale).add_(bank.shift)
 
 
 def materialised(pictures: Float[Tensor, "N C H W"], segments: Int[Tensor, "n M"]) -> Float[Tensor, "n M C H W"]:
@@ -150,10 +151,12 @@ def train_epoch(
     losses = []
     for mosaics, label, _ in loader:
         optimizer.zero_grad()
-        loss(*model(mosaics, paradigm), label, paradigm).mean().backward()
+        alpha, probability = model(mosaics, paradigm)
+        loss(alpha, probability, label, paradigm).mean().backward()
         optimizer.step()
         with torch.no_grad():
-            losses.append(loss(*model(mosaics, paradigm), label, paradigm).mean().item())
+            alpha, probability = model(mosaics, paradigm)
+            losses.append(loss(alpha, probability, label, paradigm).mean().item())
     return losses
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -134,7 +135,7 @@ def test_rows_take_their_ratios_from_pairs() -> None:
 
 
 def test_benchmark_has_every_row_and_consistent_ratios(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    tiny = BenchSettings(num_pictures=120, num_train=12, num_test=4, batch_size=4, steps=1, evaluation_share=0.5,
+    tiny = BenchSettings(num_pictures=60, num_train=12, num_test=4, batch_size=4, steps=1, evaluation_mosaics=6,
                          setup_mosaics=4, repeats=1)  # fmt: skip
     monkeypatch.setattr(bench, "QUICK", tiny)
     file = tmp_path / "new" / "bench.json"
@@ -157,13 +158,11 @@ def test_benchmark_has_every_row_and_consistent_ratios(monkeypatch: pytest.Monke
         for side in ("plain", "library"):
             parts = training[side]["median"] + evaluation[side]["median"]
             assert both[side]["median"] == pytest.approx(parts)
-    sizes = rows[
-        1
-    ]  # 16 mosaics of 3 float pictures, label, place; 120 byte pictures, 17 rows of 3 places, label, truth
-    assert sizes["plain"]["median"] == pytest.approx(16 * (3 * 3072 * 4 + 8 + 8) * 1e-6)
-    assert sizes["library"]["median"] == pytest.approx((120 * 3072 + 17 * (3 * 4 + 8 + 3)) * 1e-6)
+    # 16 mosaics of 3 float pictures with label and place; 60 byte pictures, 17 rows of 3 places with label and truth
+    assert rows[1]["plain"]["median"] == pytest.approx(16 * (3 * 3072 * 4 + 8 + 8) * 1e-6)
+    assert rows[1]["library"]["median"] == pytest.approx((60 * 3072 + 17 * (3 * 4 + 8 + 3)) * 1e-6)
     assert content["settings"]["segments"] == [3]
-    assert content["provenance"]["packages"]["torch"] == torch.__version__
+    assert content["provenance"]["packages"]["torch"] == version("torch")
     assert "from 1 of 3 steps" in content["how"] and content["how"] in result.output
 
 

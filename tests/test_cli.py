@@ -28,15 +28,8 @@ from fcamlib.runs import run
 
 ROOT = Path(__file__).resolve().parent.parent
 # Arguments of a run that takes a second.
-SMALL = {
-    "num_train": "64",
-    "num_validation": "32",
-    "num_test": "32",
-    "num_segments": "3",
-    "epochs": "2",
-    "batch_size": "32",
-}
-SMALL_OPTIONS = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", value)]
+SMALL = {"num_train": 64, "num_validation": 32, "num_test": 32, "num_segments": 3, "batch_size": 32, "epochs": 2}
+SMALL_OPTIONS = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", str(value))]
 
 
 @pytest.fixture(autouse=True)
@@ -378,8 +371,9 @@ def test_runs_are_listed_once_with_their_measures_and_damaged_ones_named(tmp_pat
     assert fcam("record", hard.folder.name).stdout == f"{tmp_path / 'recorded' / hard.folder.name}\n"
     header, *rows = fcam("list").stdout.splitlines()
     assert {"run", "kept", "accuracy", "saif"} <= set(header.split())
-    assert [row.split()[:3] for row in rows] == [
-        [run.folder.name, kept, f"{run.summary['splits']['test']['accuracy']:g}"[:5]]
+    shown = [(name, kept, float(accuracy)) for name, kept, accuracy, *_ in (row.split() for row in rows)]
+    assert shown == [
+        (run.folder.name, kept, pytest.approx(run.summary["splits"]["test"]["accuracy"], abs=6e-4))
         for run, kept in ((hard, "recorded"), (soft, "stored"))
     ]
     listed = json.loads(fcam("list", "--json").stdout)

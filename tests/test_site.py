@@ -265,7 +265,9 @@ def test_a_reader_can_switch_to_dark_and_it_stays(browser: Browser, address: str
 
 def test_the_folder_opens_without_a_server(browser: Browser) -> None:
     visit = Visit(browser, SITE.as_uri() + "/")
-    for path in ("index.html", *chapters()):
+    visit.page.goto(f"{visit.base}index.html")
+    visit.page.wait_for_url("**/intro.html")
+    for path in chapters():
         seen = visit.open(path).evaluate(INSPECT)
         assert seen["typeset"] == seen["formulas"] and all(image["loaded"] for image in seen["images"]), path
     assert not visit.foreign and not visit.problems

@@ -1,6 +1,10 @@
 """Execute one notebook with a profile's parameters and leave nothing of this machine in it.
 
 Usage: execute_notebook.py NOTEBOOK OUTPUT PARAMETERS.yaml
+       execute_notebook.py --refresh NOTEBOOK...
+
+The second form executes committed notebooks with their own defaults and stores the outputs that nbval compares: text,
+no pictures.
 """
 
 from __future__ import annotations
@@ -29,6 +33,22 @@ def without_provenance(notebook: NotebookNode) -> NotebookNode:
     return clean
 
 
+def without_pictures(notebook: NotebookNode) -> NotebookNode:
+    """A copy whose outputs hold text alone."""
+    plain = nbformat.from_dict(notebook)
+    for cell in plain.cells:
+        for output in cell.get("outputs", []):
+            for kind in [kind for kind in output.get("data", {}) if kind.startswith("image/")]:
+                del output["data"][kind]
+    return plain
+
+
+def refresh(path: Path) -> None:
+    """Run a committed notebook with its own defaults and put its text outputs in place of the old ones."""
+    executed = papermill.execute_notebook(path, None, kernel_name="python3", cwd=path.parent, progress_bar=False)
+    nbformat.write(without_pictures(without_provenance(executed)), path)
+
+
 def execute(source: Path, target: Path, parameter_file: Path) -> None:
     """Run `source` in its own folder with papermill and write the cleaned result to `target`."""
     parameters = yaml.safe_load(parameter_file.read_text(encoding="utf-8")) or {}
@@ -40,6 +60,10 @@ def execute(source: Path, target: Path, parameter_file: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
+    if sys.argv[1:2] == ["--refresh"]:
+        for name in sys.argv[2:]:
+            refresh(Path(name))
+    elif len(sys.argv) == 4:
+        execute(*map(Path, sys.argv[1:]))
+    else:
         sys.exit(__doc__)
-    execute(*map(Path, sys.argv[1:]))
