@@ -51,6 +51,14 @@ class Phase(Frozen):
     optimizer: Optimizer = Field("sgd", description="optimiser")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD")
 
+    @model_validator(mode="after")
+    def _check_search(self) -> Phase:
+        if self.search_epochs > self.epochs:
+            raise ValueError(
+                f"search_epochs={self.search_epochs} is more than epochs={self.epochs}: give at most those"
+            )
+        return self
+
 
 class MosaicsConfig(Frozen):
     """A mosaic task: which pictures, and how they are composed."""

@@ -131,14 +131,11 @@ def claims_table(runs: Sequence[Run], ids: Sequence[str]) -> pd.DataFrame:
     found, rows = evidence(runs), []
     for name in ids:
         criteria = CLAIMS[name].measure(found)
-        claimed = {"id": name, "verdict": verdict(criteria)}
-        rows += [
-            claimed
-            | {"measured": c.name, "mean and interval": interval_text(c.values), "needs": f"> {c.bound:g}"}
-            | {"n": len(c.values)}
-            for c in criteria
-        ] or [claimed | {"measured": "nothing: a paradigm is missing", "mean and interval": "", "needs": "", "n": 0}]
-    return pd.DataFrame(rows).set_index(["id", "verdict"])
+        measured = [(c.name, interval_text(c.values), f"> {c.bound:g}", len(c.values)) for c in criteria]
+        for row in measured or [("nothing: a paradigm is missing", "", "", 0)]:
+            rows.append((name, verdict(criteria), *row))
+    columns = ["id", "verdict", "measured", "mean and interval", "needs", "n"]
+    return pd.DataFrame(rows, columns=columns).set_index(["id", "verdict"])
 
 
 def verdicts(runs: Sequence[Run]) -> dict[str, Verdict]:

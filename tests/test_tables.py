@@ -57,7 +57,7 @@ def test_results_table_shows_mean_and_interval(runs: list[Run]) -> None:
 
 def test_one_seed_shows_no_interval(runs: list[Run]) -> None:
     one = [run for run in runs if run.config.seed == 1]
-    assert "[" not in tables.results_table(one).loc["SA", "accuracy"]
+    assert "[" not in str(tables.results_table(one).loc["SA", "accuracy"])
 
 
 def test_histograms_are_means_over_seeds(runs: list[Run]) -> None:

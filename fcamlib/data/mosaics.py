@@ -51,9 +51,13 @@ def _members(
     for label, members in zip(foreground, by_class, strict=True):
         if members.size == 0:
             name = pictures.class_names[label]
-            raise DataError(f"class '{name}' has no picture left for {split}: it needs at least two in train/.")
+            raise DataError(
+                f"class '{name}' has no picture left for {split}: it needs two training pictures and one test picture at least."
+            )
     if others.size == 0:
-        raise DataError(f"the background classes have no picture left for {split}: they need at least two in train/.")
+        raise DataError(
+            f"the background classes have no picture left for {split}: they need two training pictures and one test picture at least."
+        )
     return by_class, others
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Int
@@ -65,6 +65,9 @@ class SDCData:
         Truth of where the label comes from; used in measures, never in training.
     mask : (n, M) bool or None
         True for real segments; None where no instance is padded.
+    is_checked : bool
+        Whether the values are known to be valid, as those of a part or a copy of valid data are: looking at them
+        again would wait for the device at every step.
     """
 
     bank: Bank
@@ -72,8 +75,11 @@ class SDCData:
     label: Int[Tensor, " n"]
     foreground: Bool[Tensor, "n M"]
     mask: Bool[Tensor, "n M"] | None = None
+    is_checked: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
+        if self.is_checked:
+            return
         n, num_segments = self.segments.shape
         if n == 0 or num_segments == 0:
             raise ValueError(f"segments of shape {(n, num_segments)} hold no instance: give at least one.")
@@ -100,6 +106,7 @@ class SDCData:
             label=self.label[index],
             foreground=self.foreground[index],
             mask=None if self.mask is None else self.mask[index],
+            is_checked=True,
         )
 
     def to(self, device: torch.device) -> SDCData:
@@ -111,6 +118,7 @@ class SDCData:
             label=self.label.to(device),
             foreground=self.foreground.to(device),
             mask=None if self.mask is None else self.mask.to(device),
+            is_checked=True,
         )
 
 

@@ -8,7 +8,7 @@ paradigm throughout.
 from fcamlib.plots.curves import learning_curves, saif_over_tau
 from fcamlib.plots.gallery import attention_gallery
 from fcamlib.plots.heatmaps import focus_prediction_heatmaps
-from fcamlib.plots.look import PARADIGM_LABEL, PARADIGM_STYLE, ParadigmStyle, style
+from fcamlib.plots.look import PARADIGM_LABEL, PARADIGM_STYLE, PageFigure, ParadigmStyle, style
 from fcamlib.plots.mosaics import sample_mosaics
 from fcamlib.plots.saving import save
 from fcamlib.plots.summary import accuracy_saif_summary
@@ -16,6 +16,7 @@ from fcamlib.plots.summary import accuracy_saif_summary
 __all__ = [
     "PARADIGM_LABEL",
     "PARADIGM_STYLE",
+    "PageFigure",
     "ParadigmStyle",
     "accuracy_saif_summary",
     "attention_gallery",

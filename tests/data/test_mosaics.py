@@ -252,7 +252,11 @@ def leave_alone(folder: Path) -> None:
             {},
             "the picture '{0}/train/cow/2.png' cannot be read (cannot identify image file): mend or remove it.",
         ),
-        (keep_one_picture, {}, "class 'bee' has no picture left for train: it needs at least two in train/."),
+        (
+            keep_one_picture,
+            {},
+            "class 'bee' has no picture left for train: it needs two training pictures and one test picture at least.",
+        ),
         (
             leave_alone,
             {"foreground": ("bee", "owl")},

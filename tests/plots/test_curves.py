@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,7 +35,7 @@ def some_curves() -> dict[str, np.ndarray]:
 def band_limits(ax: Axes, paradigm: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Horizontal positions, lower and upper edge of a drawn band."""
     (band,) = [artist for artist in ax.collections if artist.get_gid() == f"band-{paradigm}"]
-    vertices = band.get_paths()[0].vertices
+    vertices = np.asarray(band.get_paths()[0].vertices)
     x = np.unique(vertices[:, 0])
     low = np.array([vertices[np.isclose(vertices[:, 0], position), 1].min() for position in x])
     high = np.array([vertices[np.isclose(vertices[:, 0], position), 1].max() for position in x])
@@ -123,7 +124,7 @@ def test_curves_are_legible(assert_legible: Callable) -> None:
     assert_legible(plots.saif_over_tau(some_curves(), title="digits"))
 
 
-def history_with(**changes: object) -> pd.DataFrame:
+def history_with(**changes: Any) -> pd.DataFrame:
     return a_history().assign(**changes)
 
 

@@ -65,8 +65,8 @@ def test_heatmaps_share_one_scale_and_outline_the_saif_cell(by_gid: Callable) ->
 
 
 def test_numbers_have_contrast_in_every_cell() -> None:
-    def luminance(color: object) -> float:
-        channels = np.array(to_rgb(color))
+    def luminance(color: str | tuple[float, float, float]) -> float:
+        channels = np.asarray(to_rgb(color), dtype=float)
         return float(np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4) @ WEIGHTS)
 
     for percent in np.linspace(0, 100, 201):

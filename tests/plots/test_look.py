@@ -108,6 +108,7 @@ def test_style_ignores_and_restores_the_users_settings(by_gid: Callable) -> None
 def test_figures_show_themselves_in_a_notebook_and_leave_no_pyplot_state() -> None:
     before = plt.get_fignums()
     fig = a_figure()
+    assert isinstance(fig, plots.PageFigure)
     data, _ = DisplayFormatter().format(fig)
     assert data["image/png"][:8] == b"\x89PNG\r\n\x1a\n"
     assert data["image/png"] == fig._repr_png_()
