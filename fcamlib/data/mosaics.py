@@ -15,6 +15,8 @@ from fcamlib.data.pictures import Pictures, class_index, load_pictures, source_t
 from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask
 from fcamlib.errors import DataError
 
+_NEEDED = "give at least two training pictures and one test picture"
+
 
 def mosaic_task(config: MosaicsConfig, seed: int) -> SDCTask:
     """Train, validation and test mosaics of `config`, drawn with `seed`.
@@ -51,13 +53,9 @@ def _members(
     for label, members in zip(foreground, by_class, strict=True):
         if members.size == 0:
             name = pictures.class_names[label]
-            raise DataError(
-                f"class '{name}' has no picture left for {split}: it needs two training pictures and one test picture at least."
-            )
+            raise DataError(f"class '{name}' has no picture left for {split}: {_NEEDED}.")
     if others.size == 0:
-        raise DataError(
-            f"the background classes have no picture left for {split}: they need two training pictures and one test picture at least."
-        )
+        raise DataError(f"the background classes have no picture left for {split}: {_NEEDED}.")
     return by_class, others
 
 

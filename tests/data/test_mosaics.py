@@ -255,7 +255,7 @@ def leave_alone(folder: Path) -> None:
         (
             keep_one_picture,
             {},
-            "class 'bee' has no picture left for train: it needs two training pictures and one test picture at least.",
+            "class 'bee' has no picture left for train: give at least two training pictures and one test picture.",
         ),
         (
             leave_alone,

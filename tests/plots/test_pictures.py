@@ -26,7 +26,8 @@ def some_mosaics(num_instances: int, num_segments: int, colour: bool = False) ->
 
 def mosaics_with(**changes: Any) -> Figure:
     segments, foreground = some_mosaics(2, 5)
-    return plots.sample_mosaics(**({"segments": segments, "foreground": foreground, "labels": ["a", "b"]} | changes))
+    given: dict[str, Any] = {"segments": segments, "foreground": foreground, "labels": ["a", "b"]}
+    return plots.sample_mosaics(**(given | changes))
 
 
 def a_gallery(num_instances: int = 2, num_segments: int = 5, **changes: object) -> Figure:
