@@ -159,6 +159,8 @@ def _processes(settings: BenchSettings) -> Iterator[tuple[_Process, _Process]]:
     try:
         for name in ("plain", "library"):
             started.append(_Process(name, settings))
+        for process in started:
+            process.ask("ready")  # so that neither measure meets the other side's imports
         yield started[0], started[1]
     finally:
         for process in started:

@@ -10,6 +10,7 @@ import resource
 import sys
 import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from multiprocessing.connection import Connection
@@ -64,6 +65,10 @@ class Side(ABC):
         task = self.task(config)
         few = torch.arange(self.settings.steps * self.settings.batch_size)
         return config, replace(task, splits=task.splits | {"train": task.splits["train"].take(few)})
+
+    def ready(self) -> bool:
+        """Whether imports are done and pictures made."""
+        return len(self.pictures.label) == self.settings.num_pictures
 
     @abstractmethod
     def set_up(self, num_segments: int) -> dict[str, float]:
@@ -202,9 +207,10 @@ def peak_memory() -> int:
 
 
 def serve(name: str, settings: BenchSettings, connection: Connection) -> None:
-    """Answer (method, arguments) requests of the other end until None arrives."""
+    """Answer requests (method, arguments) of the other end, which ends this process when it wants no more."""
     torch.set_num_threads(settings.threads)
     side = SIDES[name](settings)
-    while (request := connection.recv()) is not None:
-        method, arguments = request
-        connection.send(getattr(side, method)(*arguments))
+    with suppress(EOFError, KeyboardInterrupt):  # the other end is gone, or the user interrupts both
+        while True:
+            method, arguments = connection.recv()
+            connection.send(getattr(side, method)(*arguments))

@@ -65,6 +65,13 @@ def results_table(runs: Sequence[Run], split: str = "test", digits: int = 3) -> 
     return pd.DataFrame(rows).set_index("paradigm")
 
 
+def markdown(table: pd.DataFrame) -> str:
+    """A table in Markdown, its index as the first column."""
+    rows = [[table.index.name or "", *map(str, table.columns)], ["---"] * (len(table.columns) + 1)]
+    rows += [[str(name), *map(str, row)] for name, row in zip(table.index, table.to_numpy(), strict=True)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
 def interval_text(values: NDArray[np.float64], digits: int = 3) -> str:
     """A mean with its 95 % t-interval over seeds, as a table shows it."""
     mean, low, high = t_interval(values)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pandas as pd
 import yaml
 
 from fcamlib import plots, store, tables
@@ -40,13 +41,9 @@ def sentence(title: str, runs: list[Run]) -> str:
 
 def claims_by_task(grouped: dict[str, list[Run]]) -> str:
     """A Markdown table of verdicts, one row per claim, one column per task."""
-    names = list(CLAIMS)
-    verdicts = {title: tables.verdicts(runs) for title, runs in grouped.items()}
-    lines = ["| claim | " + " | ".join(grouped) + " |", "|---|" + "---|" * len(grouped)]
-    for name in names:
-        row = " | ".join(verdicts[title][name] for title in grouped)
-        lines.append(f"| **{name}** {CLAIMS[name].statement} | {row} |")
-    return "\n".join(lines) + "\n"
+    names = pd.Index([f"**{claim.id}** {claim.statement}" for claim in CLAIMS.values()], name="claim")
+    columns = {title: list(tables.verdicts(runs).values()) for title, runs in grouped.items()}
+    return tables.markdown(pd.DataFrame(columns, index=names))
 
 
 def main(parameters: Path, folder: Path) -> None:
