@@ -67,7 +67,7 @@ def results_table(runs: Sequence[Run], split: str = "test", digits: int = 3) -> 
 
 def markdown(table: pd.DataFrame) -> str:
     """A table in Markdown, its index as the first column."""
-    rows = [[table.index.name or "", *map(str, table.columns)], ["---"] * (len(table.columns) + 1)]
+    rows = [[str(table.index.name or ""), *map(str, table.columns)], ["---"] * (len(table.columns) + 1)]
     rows += [[str(name), *map(str, row)] for name, row in zip(table.index, table.to_numpy(), strict=True)]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 

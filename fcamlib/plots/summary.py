@@ -1,5 +1,7 @@
 """The key figure: accuracy and SAIF of each paradigm with their intervals."""
 
+import textwrap
+
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -23,6 +25,7 @@ COLUMNS = ("dataset", "paradigm", "metric", "mean", "low", "high", "n")
 METRIC_LABEL = {"accuracy": "accuracy", "saif": "SAIF"}
 METRIC_SHIFT = {"accuracy": -0.19, "saif": 0.19}  # rows run downwards: accuracy lies above SAIF
 ROW_HEIGHT = 0.52  # inches
+NO_BREAK = "\u00a0=\u00a0"  # keeps "n = 5" on one line
 
 
 @styled
@@ -52,11 +55,13 @@ def accuracy_saif_summary(
     datasets = list(dict.fromkeys(table["dataset"]))
     num_columns = min(2, len(datasets))
     num_rows = -(-len(datasets) // num_columns)
-    height = 0.75 + (0.3 if title else 0.0) + num_rows * (0.65 + ROW_HEIGHT * len(names))
+    title_width = 62 // num_columns  # letters that a panel has room for
+    title_lines = max(len(textwrap.wrap(f"{name} (n = 10)".replace(" = ", NO_BREAK), title_width)) for name in datasets)
+    height = 0.75 + (0.3 if title else 0.0) + num_rows * (0.45 + 0.2 * title_lines + ROW_HEIGHT * len(names))
     fig = PageFigure(figsize=(PAGE_WIDTH, height), layout="constrained")
     grid = fig.subplots(num_rows, num_columns, sharex=True, sharey=True, squeeze=False)
     for ax, dataset in zip(grid.flat, datasets, strict=False):
-        _draw_dataset(ax, table[table["dataset"] == dataset], names)
+        _draw_dataset(ax, table[table["dataset"] == dataset], names, title_width)
         ax.tick_params(labelbottom=True)
         ax.tick_params(axis="y", labelsize=BODY_SIZE + 1)
     for ax in grid.flat[len(datasets) :]:
@@ -93,7 +98,7 @@ def _check_estimates(table: pd.DataFrame) -> None:
         raise ValueError("table has a mean outside its low and high; give low <= mean <= high, or leave both empty.")
 
 
-def _draw_dataset(ax: Axes, rows: pd.DataFrame, names: list[str]) -> None:
+def _draw_dataset(ax: Axes, rows: pd.DataFrame, names: list[str], title_width: int) -> None:
     """Draw one panel.
 
     Parameters
@@ -104,10 +109,12 @@ def _draw_dataset(ax: Axes, rows: pd.DataFrame, names: list[str]) -> None:
         The data set's rows.
     names : list of str
         Paradigms, top to bottom.
+    title_width : int
+        Letters in a line of the title.
     """
     counts = sorted({int(count) for count in rows["n"]})
     seeds = f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}"
-    ax.set_title(f"{rows['dataset'].iloc[0]} ({seeds})")
+    ax.set_title(textwrap.fill(f"{rows['dataset'].iloc[0]} ({seeds})".replace(" = ", NO_BREAK), title_width))
     for row in rows.to_dict("records"):
         paradigm, metric = str(row["paradigm"]), str(row["metric"])
         y = names.index(paradigm) + METRIC_SHIFT[metric]
@@ -141,7 +148,15 @@ def _draw_estimate(ax: Axes, y: float, paradigm: str, metric: str, estimate: tup
         ax.plot([low, high], [y, y], color=look.color, lw=2.2, gid=f"interval-{metric}-{paradigm}")
     fill = look.color if metric == "saif" else CARD
     ax.plot(
-        [mean], [y], color=look.color, marker=look.marker, mfc=fill, mew=1.8, ms=7.5, gid=f"point-{metric}-{paradigm}"
+        [mean],
+        [y],
+        color=look.color,
+        marker=look.marker,
+        mfc=fill,
+        mew=1.8,
+        ms=7.5,
+        clip_on=False,
+        gid=f"point-{metric}-{paradigm}",
     )
     beside, shift, side = (min(left, mean), -8, "right") if right > 0.72 else (max(right, mean), 8, "left")
     ax.annotate(

@@ -29,7 +29,7 @@ def test_summary_draws_every_mean_and_interval_in_its_panel(
     fig = plots.accuracy_saif_summary(table)
     heights: dict[tuple[str, str], float] = {}
     for row in table.to_dict("records"):
-        ax = panel(fig, f"{row['dataset']} (n = {row['n']})")
+        ax = panel(fig, f"{row['dataset']} (n\u00a0=\u00a0{row['n']})")
         kind = f"{row['metric']}-{row['paradigm']}"
         (point,) = [artist for artist in by_gid(fig, f"point-{kind}") if artist.axes is ax]
         (bar,) = [artist for artist in by_gid(fig, f"interval-{kind}") if artist.axes is ax]
@@ -53,7 +53,7 @@ def test_summary_of_a_single_seed_has_no_interval(by_gid: Callable, panel: Calla
     assert by_gid(fig, "interval-saif-soft") == []
     assert by_gid(fig, "point-saif-soft")[0].get_xdata()[0] == 0.5
     assert "95 % t-interval over seeds" not in texts_of(fig)
-    assert panel(fig, "digits (n = 1)")
+    assert panel(fig, "digits (n\u00a0=\u00a01)")
 
 
 def test_summary_is_legible(assert_legible: Callable) -> None:
