@@ -210,7 +210,7 @@ def serve(name: str, settings: BenchSettings, connection: Connection) -> None:
     """Answer requests (method, arguments) of the other end, which ends this process when it wants no more."""
     torch.set_num_threads(settings.threads)
     side = SIDES[name](settings)
-    with suppress(EOFError, KeyboardInterrupt):  # the other end is gone, or the user interrupts both
+    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):  # the other end is gone, or the user interrupts both
         while True:
             method, arguments = connection.recv()
             connection.send(getattr(side, method)(*arguments))

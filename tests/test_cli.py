@@ -319,7 +319,11 @@ def test_ctrl_c_says_how_to_go_on_and_the_same_command_resumes(monkeypatch: pyte
         yield on_epoch
 
     monkeypatch.setattr(progress, "training_bar", bar)
-    sentence = refused(fcam(*arguments), status=130)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore the signal
+    try:
+        sentence = refused(fcam(*arguments), status=130)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert sentence == "interrupted; what is stored stays, and the same command goes on from the last checkpoint."
     (name,) = store.unfinished_runs()
     listed = fcam("grid", "--list", "--paradigms", "soft", *SMALL_OPTIONS, "--epochs", "5").stdout

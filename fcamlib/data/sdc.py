@@ -78,13 +78,13 @@ class SDCData:
     is_checked: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.is_checked:
-            return
         n, num_segments = self.segments.shape
         if n == 0 or num_segments == 0:
             raise ValueError(f"segments of shape {(n, num_segments)} hold no instance: give at least one.")
         if len(self.label) != n or self.foreground.shape != self.segments.shape:
             raise ValueError("segments, label and foreground differ in length: give one row each per instance.")
+        if self.is_checked:
+            return
         if int(self.segments.min()) < 0 or int(self.segments.max()) >= len(self.bank.values):
             raise ValueError("segments point outside the bank: indices run from 0 to its number of rows less one.")
         if self.mask is not None and not bool(self.mask.any(dim=1).all()):
