@@ -78,9 +78,15 @@ class BenchSettings:
 
 
 QUICK = BenchSettings(
-    num_pictures=20_000, num_train=10_000, num_test=3_000, batch_size=64, steps=2, evaluation_mosaics=128, setup_mosaics=256,
+    num_pictures=20_000,
+    num_train=10_000,
+    num_test=3_000,
+    batch_size=64,
+    steps=2,
+    evaluation_mosaics=128,
+    setup_mosaics=256,
     repeats=1,
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
