@@ -89,6 +89,7 @@ rule findings:
         library=LIBRARY,
     output:
         "book/notebooks/findings.md",
+        "book/notebooks/benchmark.md",
     params:
         python=sys.executable,
         folder=subpath(output[0], parent=True),
@@ -118,6 +119,7 @@ rule book:
     input:
         expand("book/notebooks/{notebook}.ipynb", notebook=NOTEBOOKS),
         "book/notebooks/findings.md",
+        "book/notebooks/benchmark.md",
         PAGES,
         "book/_config.yml",
         "book/_toc.yml",

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from fcamlib import plain
-from fcamlib.bench import BenchSettings
+from fcamlib.bench_settings import BenchSettings
 from fcamlib.config import ModelConfig, MosaicsConfig, Phase, RunConfig, TrainingConfig
 from fcamlib.data import mosaics
 from fcamlib.data.pictures import Pictures

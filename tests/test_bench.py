@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from fcamlib import bench, plain, store
 from fcamlib.__main__ import main
-from fcamlib.bench import BenchRow, BenchSettings, Spread
+from fcamlib.bench import BenchRow, Spread
+from fcamlib.bench_settings import BenchSettings
 from fcamlib.bench_sides import plain_copy, random_pictures
 from fcamlib.config import Phase, TrainingConfig
 from fcamlib.data.sdc import Bank, SDCData, SDCTask, distinct

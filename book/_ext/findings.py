@@ -2,18 +2,19 @@
 
 Usage: findings.py PARAMETERS.yaml OUTPUT_FOLDER
 
-Writes findings.md, which intro.md includes, and the key figure beside it.
+Writes findings.md, which intro.md includes, the key figure beside it, and benchmark.md, which running.md includes.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pandas as pd
 import yaml
 
-from fcamlib import plots, store, tables
+from fcamlib import paths, plots, store, tables
 from fcamlib.claims import CLAIMS
 from fcamlib.config import experiment
 from fcamlib.metrics import t_interval
@@ -46,6 +47,33 @@ def claims_by_task(grouped: dict[str, list[Run]]) -> str:
     return tables.markdown(pd.DataFrame(columns, index=names))
 
 
+def quantity(value: float) -> str:
+    """Three digits, without an exponent."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def benchmark(path: Path) -> str:
+    """The recorded run of `fcam bench` as a table, with what was measured on which machine."""
+    if not path.is_file():
+        return "No run of `fcam bench` is recorded here.\n"
+    content = json.loads(path.read_text("utf-8"))
+    rows = [
+        (
+            ", ".join(
+                [row["measure"], f"m = {row['num_segments']}", *filter(None, [tables.LABELS.get(row["paradigm"])])]
+            ),
+            *(f"{quantity(row[side]['median'])} {row['unit']}" for side in ("plain", "library")),
+            f"{row['ratio']['median']:,.1f} ({row['ratio']['low']:,.1f} to {row['ratio']['high']:,.1f})",
+            f"{row['target']:g}" if row["target"] else "",
+        )
+        for row in content["rows"]
+    ]
+    table = pd.DataFrame(rows, columns=["measure", "plain", "fcamlib", "ratio", "aim"]).set_index("measure")
+    source = content["provenance"]
+    where = f"{source['device']}, torch {source['packages']['torch']}, commit {source['commit']}, {source['date']}"
+    return f"{tables.markdown(table)}\n{content['how']} Measured on: {where}.\n"
+
+
 def main(parameters: Path, folder: Path) -> None:
     """Write findings.md and overview.svg into `folder`."""
     runs = run_all(experiment(yaml.safe_load(parameters.read_text("utf-8"))).configs())
@@ -63,6 +91,9 @@ def main(parameters: Path, folder: Path) -> None:
         "{doc}`notebooks/03_focus_prediction_heatmaps` show the numbers.\n"
     )
     (folder / "findings.md").write_text(text, "utf-8")
+    recorded = paths.recorded_dir()
+    assert recorded is not None, "the book is built from a source checkout"
+    (folder / "benchmark.md").write_text(benchmark(recorded / "bench" / "cpu.json"), "utf-8")
 
 
 if __name__ == "__main__":
