@@ -13,7 +13,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/installed
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=300 \
-	--nbval-sanitize-with nbval.cfg
+	--nbval-sanitize-with nbval.cfg --durations=15
 
 .PHONY: help env book test notebooks clean
 .DELETE_ON_ERROR:

@@ -35,3 +35,20 @@ def test_a_field_that_the_parameter_cell_does_not_list_is_taken() -> None:
 def test_running_the_first_cells_again_does_not_refuse_names_made_since() -> None:
     later = namespace("epochs = 3", epochs=3, runs=[1, 2], title="x")
     assert parameters(later).epochs == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("num_segments", 1, "num_segments=1"),
+        ("dataset", "imagenet", "dataset='imagenet'"),
+        ("paradigms", "soft,medium", "medium"),
+        ("paper_split", "perhaps", "paper_split='perhaps'"),
+        ("learning_rates", "-0.1", "learning_rates"),
+    ],
+)
+def test_a_wrong_value_is_one_sentence_and_shown_without_a_traceback(name: str, value: Any, said: str) -> None:
+    with pytest.raises(UserError) as error:
+        parameters(namespace(f"{name} = {value!r}", **{name: value}))
+    assert said in str(error.value) and str(error.value).endswith(".")
+    assert error.value._render_traceback_() == [f"UserError: {error.value}"]

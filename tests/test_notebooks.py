@@ -133,12 +133,7 @@ def test_runs_from_a_foreign_folder_with_parameters_as_text_yaml_and_file(path: 
     ("name", "value", "said"),
     [
         ("num_segments", "many", "num_segments='many'"),
-        ("num_segments", "1", "num_segments=1"),
         ("seeds", "[0, -1]", "seeds"),
-        ("dataset", "imagenet", "dataset='imagenet'"),
-        ("paradigms", "soft,medium", "medium"),
-        ("paper_split", "perhaps", "paper_split='perhaps'"),
-        ("learning_rates", "-0.1", "learning_rates"),
         ("num_segmets", "5", "did you mean 'num_segments'?"),
     ],
 )

@@ -107,11 +107,16 @@ class Visit:
         self.page.on("request", self._note_request)
         self.page.on("console", self._note_message)
         self.page.on("pageerror", lambda error: self.problems.append(f"uncaught: {error}"))
-        self.page.on("requestfailed", lambda request: self.problems.append(f"failed: {request.url}"))
+        self.page.on("requestfailed", self._note_failure)
 
     def _note_request(self, request: Request) -> None:
         if not request.url.startswith((self.base, "data:", "blob:")):
             self.foreign.append(request.url)
+
+    def _note_failure(self, request: Request) -> None:
+        """A failed request, but for one that the browser gave up because the page was left (a redirect)."""
+        if request.failure != "net::ERR_ABORTED":
+            self.problems.append(f"failed: {request.url} ({request.failure})")
 
     def _note_message(self, message: ConsoleMessage) -> None:
         if message.type == "error" and not any(known in message.text for known in KNOWN_MESSAGES):
