@@ -9,8 +9,10 @@ import pytest
 
 from fcamlib import tables
 from fcamlib.config import experiment
+from fcamlib.evaluation import evaluate
 from fcamlib.metrics import focus_prediction_histogram, saif, saif_curve, t_interval
-from fcamlib.runs import run_all
+from fcamlib.numerics import Numerics
+from fcamlib.runs import run_all, trained_model
 from fcamlib.store import Run
 
 SMALL = {"num_train": 64, "num_validation": 32, "num_test": 40, "epochs": 4, "seeds": (0, 1), "batch_size": 16}
@@ -95,3 +97,11 @@ def test_paired_seeds_only_count_in_claims(runs: list[Run]) -> None:
 def test_tasks_keep_apart_what_was_trained_differently(runs: list[Run], tmp_path: Path) -> None:
     assert list(tables.tasks(runs)) == ["digits, m = 5, 64 mosaics, 4 epochs"]
     assert tables.recorded_or(runs, [])[1] == runs
+
+
+def test_stored_weights_give_the_stored_scores(runs: list[Run]) -> None:
+    run = of(runs, "hybrid")[1]
+    model, task = trained_model(run)
+    scores = evaluate(model, task.splits["test"], ["hard"], Numerics.of(run.config.training))["hard"]
+    np.testing.assert_allclose(scores.s_y, run.arrays("scores.npz")["test_s_y"], atol=1e-6)
+    np.testing.assert_allclose(scores.a_z, run.arrays("scores.npz")["test_a_z"], atol=1e-6)
