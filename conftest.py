@@ -26,8 +26,9 @@ _scratch = pytest.StashKey[str]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give the whole test run one empty store, so that notebooks compute their numbers and do not look them up.
+    """Give the whole test run one store of its own, so that notebooks show what this state of the code computes.
 
+    It is empty at first, or the one that FCAM_TEST_RESULTS names: `make test` has just filled that with the book's runs.
     The workers of pytest-xdist inherit the variables: what one notebook has computed, the next one finds.
     """
     if hasattr(config, "workerinput"):
@@ -36,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_scratch] = folder
     for variable, name in SCRATCH_VARIABLES.items():
         os.environ[variable] = os.path.join(folder, name)
+    os.environ["FCAM_RESULTS"] = os.environ.get("FCAM_TEST_RESULTS", os.environ["FCAM_RESULTS"])
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

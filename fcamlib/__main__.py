@@ -1,4 +1,4 @@
-"""Command line: `fcam run`, `grid`, `list`, `check`, `record`, `bench`; also `python -m fcamlib`.
+"""Command line: `fcam run`, `grid`, `crossval`, `list`, `check`, `record`, `bench`; also `python -m fcamlib`.
 
 What imports torch or pandas is imported by the command that needs it, so that `fcam --help` answers at once.
 """
@@ -10,6 +10,7 @@ import errno
 import json
 import logging
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
     from fcamlib.store import Run
 
 
+LAZY = {  # command -> module and name
+    "bench": ("fcamlib.bench", "bench_command"),
+    "crossval": ("fcamlib.crossval", "crossval_command"),
+}
+
+
 class Commands(click.Group):
     """A user's mistake ends with one sentence and status 2, an interruption with status 130."""
 
@@ -36,15 +43,14 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of the commands."""
-        return sorted([*super().list_commands(ctx), "bench"])
+        return sorted([*super().list_commands(ctx), *LAZY])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A command by name; `bench` is imported when it is asked for."""
-        if cmd_name != "bench":
+        """A command by name; those of modules of their own are imported when they are asked for."""
+        if cmd_name not in LAZY:
             return super().get_command(ctx, cmd_name)
-        from fcamlib.bench import bench_command
-
-        return bench_command
+        module, name = LAZY[cmd_name]
+        return getattr(import_module(module), name)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
@@ -255,7 +261,7 @@ def record_command(names: tuple[str, ...]) -> None:
     target = paths.recorded_dir()
     if target is None:
         raise UserError("`fcam record` needs a source checkout: run it from an editable install of one.")
-    runs = {run.folder.name: run for run in store.stored_runs()}
+    runs = {result.folder.name: result for result in store.stored_results()}
     for name in names:
         if name not in runs:
             near = difflib.get_close_matches(name, runs, n=1)

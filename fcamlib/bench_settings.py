@@ -25,6 +25,14 @@ class BenchSettings:
         because their time is not proportional to the mosaics.
     repeats : int
         Times that each measure is taken.
+    epochs : int
+        Times that the library goes through its steps, so that what it does once is shared as in a run. The plain
+        procedure does nothing once.
+    device : "cpu" or "cuda"
+        Of both sides.
+    precision : str
+        The library's floating-point format. The plain procedure takes torch's defaults: float32, with convolutions in
+        TensorFloat-32 on a GPU that has it.
     clock : "wall" or "cpu"
         Seconds that pass, or seconds of the processor: the latter mind other programs less.
     """
@@ -40,6 +48,9 @@ class BenchSettings:
     repeats: int = 3
     threads: int = 1
     clock: str = "wall"
+    epochs: int = 1
+    device: str = "cpu"
+    precision: str = "float32"
     seed: int = 0
 
     @property

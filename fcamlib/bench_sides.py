@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from multiprocessing.connection import Connection
+from typing import cast
 from unittest.mock import patch
 
 import numpy as np
@@ -21,7 +22,7 @@ import torch
 
 from fcamlib import plain
 from fcamlib.bench_settings import BenchSettings
-from fcamlib.config import ModelConfig, MosaicsConfig, Phase, RunConfig, TrainingConfig
+from fcamlib.config import ModelConfig, MosaicsConfig, Paradigm, Phase, RunConfig, TrainingConfig
 from fcamlib.data import mosaics
 from fcamlib.data.pictures import Pictures
 from fcamlib.data.sdc import SDCData, SDCTask
@@ -39,8 +40,14 @@ class Side(ABC):
 
     def __init__(self, settings: BenchSettings) -> None:
         self.settings = settings
-        self.clock = time.process_time if settings.clock == "cpu" else time.perf_counter
+        self.device = torch.device(settings.device)
         self.pictures = random_pictures(settings.num_pictures, settings.seed)
+
+    def clock(self) -> float:
+        """Seconds, once the device has done what it was asked for."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.process_time() if self.settings.clock == "cpu" else time.perf_counter()
 
     def config(self, num_segments: int, num_train: int, num_test: int, paradigm: str = "soft") -> RunConfig:
         """The run that is measured: the paper's networks and optimiser, one epoch."""
@@ -49,13 +56,16 @@ class Side(ABC):
             source="random", foreground=("0", "1", "2"), num_segments=num_segments,
             num_train=num_train, num_validation=1, num_test=num_test, image_size=32,
         )  # fmt: skip
-        phase = Phase.model_validate({"paradigm": paradigm, "epochs": 1, "learning_rates": (LEARNING_RATE,)})
-        training = TrainingConfig(batch_size=settings.batch_size, threads=settings.threads, device="cpu")
+        phase = Phase(paradigm=cast(Paradigm, paradigm), epochs=settings.epochs, learning_rates=(LEARNING_RATE,))
+        training = TrainingConfig.model_validate(
+            {name: getattr(settings, name) for name in ("batch_size", "threads", "device", "precision")}
+        )
         model = ModelConfig(focus="cifar10", classifier="cifar10")
         return RunConfig(data=data, model=model, phases=(phase,), training=training, seed=settings.seed)
 
     def task(self, config: RunConfig) -> SDCTask:
         """The library's own mosaics, drawn from the random pictures instead of a source's."""
+        assert isinstance(config.data, MosaicsConfig)
         with patch.object(mosaics, "load_pictures", lambda source, image_size: self.pictures):
             return mosaics.mosaic_task(config.data, config.seed)
 
@@ -132,7 +142,7 @@ class PlainSide(Side):
         return plain.batches(plain.MosaicDataset(mosaics, data), self.settings.batch_size, order)
 
     def _model(self, config: RunConfig, task: SDCTask) -> plain.PlainFCAM:
-        return plain_copy(build_model(config, task), len(task.class_names))
+        return plain_copy(build_model(config, task), len(task.class_names)).to(self.device)
 
 
 class LibrarySide(Side):
@@ -156,19 +166,19 @@ class LibrarySide(Side):
     def train(self, num_segments: int, paradigm: str) -> float:
         """A step of `fit`, its share of everything that `fit` does around the steps included."""
         config, task = self.training_task(num_segments, paradigm)
-        model = build_model(config, task)
+        model, task = build_model(config, task), task.to(self.device)
         began = self.clock()
         fit(model, task, config.phases, config.training, config.seed)
-        return (self.clock() - began) / self.settings.steps
+        return (self.clock() - began) / (self.settings.steps * self.settings.epochs)
 
     def evaluate(self, num_segments: int, paradigm: str) -> float:
         """Every distinct picture once, nothing extrapolated."""
         config = self.config(num_segments, self.settings.num_train, 1)
-        task = self.task(config)
+        task, numerics = self.task(config).to(self.device), Numerics.of(config.training)
         model = build_model(config, task)
-        with reproducible(self.settings.threads):
+        with reproducible(self.settings.threads, numerics.tf32):
             began = self.clock()
-            evaluate(model, task.splits["train"], [paradigm], Numerics.of(config.training))
+            evaluate(model, task.splits["train"], [paradigm], numerics)
             return self.clock() - began
 
 
@@ -185,7 +195,7 @@ def random_pictures(number: int, seed: int) -> Pictures:
 def plain_copy(model: FCAM, num_classes: int) -> plain.PlainFCAM:
     """The plain model with the same weights."""
     dtype = next(model.parameters()).dtype
-    copy = plain.PlainFCAM(num_classes).to(dtype)
+    copy = plain.PlainFCAM(num_classes).to(next(model.parameters()).device, dtype)
     with torch.no_grad():
         for ours, theirs in zip(model.parameters(), copy.parameters(), strict=True):
             theirs.copy_(ours)

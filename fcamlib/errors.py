@@ -50,8 +50,8 @@ def explain(error: ValidationError, model: type[BaseModel], called: Mapping[str,
         return fault["msg"].removeprefix("Value error, ") + "."
     if not fault["loc"]:
         return f"{_needed(fault)}."
-    place = [part for part in fault["loc"] if isinstance(part, str)] or [str(fault["loc"][0])]
-    owner = _owner(model, place)
+    path = [part for part in fault["loc"] if isinstance(part, str)] or [str(fault["loc"][0])]
+    owner, place = _owner(model, path)
     name = ".".join([*place[:-1], (called or {}).get(place[-1], place[-1])])
     if fault["type"] == "extra_forbidden":
         near = difflib.get_close_matches(place[-1], owner.model_fields, n=1)
@@ -66,13 +66,29 @@ def explain(error: ValidationError, model: type[BaseModel], called: Mapping[str,
     return f"{name}={shown} is not allowed: {_needed(fault)}" + (f" ({about})." if about else ".")
 
 
-def _owner(model: type[BaseModel], place: list[str]) -> type[BaseModel]:
-    """The model, `model` or one nested in it, that holds the field at `place`."""
-    for name in place[:-1]:
-        annotation = model.model_fields[name].annotation if name in model.model_fields else None
-        kinds = (annotation, *get_args(annotation))
-        model = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), model)
-    return model
+def _owner(model: type[BaseModel], path: list[str]) -> tuple[type[BaseModel], list[str]]:
+    """The model, `model` or one nested in it, that holds the field at `path`, and the path without names of classes.
+
+    Where a field can hold several models, pydantic names the one it took by a part of its own: the class's name.
+    """
+    place: list[str] = []
+    nested: dict[str, type[BaseModel]] = {}
+    for name in path:
+        if name in nested:
+            model = nested[name]
+            continue
+        if len(nested) == 1:
+            (model,) = nested.values()
+        place.append(name)
+        nested = _models(model.model_fields[name].annotation) if name in model.model_fields else {}
+    return model, place
+
+
+def _models(annotation: Any) -> dict[str, type[BaseModel]]:
+    """The models that an annotation can hold, by name."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {annotation.__name__: annotation}
+    return {name: model for part in get_args(annotation) for name, model in _models(part).items()}
 
 
 def _needed(fault: Any) -> str:

@@ -18,11 +18,12 @@ from torch import Tensor, nn
 
 from fcamlib import metrics
 from fcamlib.data.sdc import SDCData, distinct
-from fcamlib.fcam import FCAM, PARADIGMS, FCAMOutput, log_attention, weighted_sum
+from fcamlib.fcam import FCAM, PARADIGMS, FCAMOutput, gathered, log_attention, weighted_sum
 from fcamlib.numerics import PLAIN, Numerics
 
 _TABLE_CHUNK = 1024  # segments per pass
 _INSTANCE_CHUNK = 1024  # instances per pass
+_GPU_FACTOR = 16  # times as many on a GPU
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,9 @@ class BatchScores:
     prediction_hit: Bool[Tensor, " B"]
     prediction: Int[Tensor, " B"]
     loss: Float[Tensor, " B"]
+    has_foreground: Bool[Tensor, " B"]
+    entropy: Float[Tensor, " B"]
+    prob: Float[Tensor, "B K"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,12 @@ class Scores:
     prediction : (n,) int
     loss : (n,) float
         The paradigm's training loss in nats.
+    has_foreground : (n,) bool
+        Whether it is known where the label comes from. Measures of focus are over these instances.
+    entropy : (n,) float
+        Entropy of the attention weights in nats, from 0 to the logarithm of the number of segments.
+    prob : (n, K) float
+        Probability of each class.
     """
 
     a_z: NDArray[np.floating]
@@ -60,15 +70,23 @@ class Scores:
     prediction_hit: NDArray[np.bool_]
     prediction: NDArray[np.int64]
     loss: NDArray[np.floating]
+    has_foreground: NDArray[np.bool_]
+    entropy: NDArray[np.floating]
+    prob: NDArray[np.floating]
 
     def summary(self) -> dict[str, float]:
-        """Loss, accuracy, focus accuracy, SAIF and the four outcome fractions."""
-        outcomes = metrics.outcome_fractions(self.focus_hit, self.prediction_hit)
-        return {
-            "loss": float(self.loss.mean()),
-            "accuracy": outcomes["ftpt"] + outcomes["ffpt"],
+        """Loss and accuracy; over the instances whose foreground is known also the focus and outcome measures.
+
+        Focus accuracy, SAIF and the four outcome fractions are left out where no foreground is known.
+        """
+        measures = {"loss": float(self.loss.mean()), "accuracy": float(self.prediction_hit.mean())}
+        known = self.has_foreground
+        if not known.any():
+            return measures
+        outcomes = metrics.outcome_fractions(self.focus_hit[known], self.prediction_hit[known])
+        return measures | {
             "focus_accuracy": outcomes["ftpt"] + outcomes["ftpf"],
-            "saif": metrics.saif(self.a_z, self.s_y),
+            "saif": metrics.saif(self.a_z[known], self.s_y[known]),
             **outcomes,
         }
 
@@ -78,13 +96,17 @@ def batch_scores(output: FCAMOutput, data: SDCData, paradigm: str) -> BatchScore
     log_prob = output.log_prob(paradigm)  # (B, K)
     focus = output.log_alpha.argmax(dim=1, keepdim=True)
     prediction = log_prob.argmax(dim=1)
+    alpha = output.log_alpha.exp()
     return BatchScores(
-        a_z=(output.log_alpha.exp() * data.foreground).sum(dim=1),
+        a_z=(alpha * data.foreground).sum(dim=1),
         s_y=log_prob.gather(1, data.label[:, None]).squeeze(1).exp(),
         focus_hit=data.foreground.gather(1, focus).squeeze(1),
         prediction_hit=prediction == data.label,
         prediction=prediction,
         loss=output.loss(paradigm, data.label, reduction="none"),
+        has_foreground=data.has_foreground,
+        entropy=torch.special.entr(alpha).sum(dim=1),
+        prob=log_prob.exp(),
     )
 
 
@@ -99,7 +121,7 @@ def evaluate(
         Its mode is restored afterwards.
     data : SDCData
         On the device of `numerics`.
-    paradigms : sequence of "soft", "hard", "lvml"
+    paradigms : sequence of "soft", "hard", "lvml", "logit_mixture"
         Aggregations to report.
     """
     batches: dict[str, list[BatchScores]] = {paradigm: [] for paradigm in paradigms}
@@ -129,8 +151,8 @@ def outputs(
     """Chunks of instances with their pass through the model, valid for all `paradigms` at once."""
     segmentwise = any(paradigm != "soft" for paradigm in paradigms)
     table = _segment_table(model, data, segmentwise, numerics) if model.context_free else None
-    for start in range(0, len(data), _INSTANCE_CHUNK):
-        part = data.take(torch.arange(start, min(start + _INSTANCE_CHUNK, len(data)), device=data.label.device))
+    for instances in torch.arange(len(data), device=data.label.device).split(_chunk(_INSTANCE_CHUNK, numerics)):
+        part = data.take(instances).trimmed()
         rows, index = distinct(part.segments)
         if table is None:
             segments = data.bank.rows(rows, numerics.dtype, numerics.channels_last)
@@ -151,9 +173,9 @@ def _contextual(
 ) -> FCAMOutput:
     """A pass whose encoder looks at whole instances, encoded once for all aggregations."""
     encoded, index = model.encode(segments, index, part.mask)
-    log_alpha = log_attention(model.focus_model(encoded)[index], part.mask)
+    log_alpha = log_attention(gathered(model.focus_model(encoded), index), part.mask)
     mixture = model.class_logits(weighted_sum(encoded, index, log_alpha.exp())) if "soft" in paradigms else None
-    single = model.class_logits(encoded)[index] if segmentwise else None
+    single = gathered(model.class_logits(encoded), index) if segmentwise else None
     return FCAMOutput(log_alpha, mixture, single, part.mask)
 
 
@@ -175,7 +197,7 @@ def _segment_table(model: FCAM, data: SDCData, segmentwise: bool, numerics: Nume
     place = torch.zeros(len(data.bank.values), dtype=torch.long, device=used.device)
     place[used] = torch.arange(len(used), device=used.device)
     focus_logits, class_logits = [], []
-    for rows in used.split(_TABLE_CHUNK):
+    for rows in used.split(_chunk(_TABLE_CHUNK, numerics)):
         segments = data.bank.rows(rows, numerics.dtype, numerics.channels_last)
         if model.encoder is not None:
             segments = model.encoder(segments)
@@ -183,6 +205,10 @@ def _segment_table(model: FCAM, data: SDCData, segmentwise: bool, numerics: Nume
         if segmentwise:
             class_logits.append(model.class_logits(segments))
     return _Table(place, torch.cat(focus_logits), torch.cat(class_logits) if segmentwise else None)
+
+
+def _chunk(size: int, numerics: Numerics) -> int:
+    return size * _GPU_FACTOR if numerics.device.type == "cuda" else size
 
 
 def _gathered(parts: list[BatchScores]) -> Scores:

@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fcamlib.losses import Reduction, hard_attention_loss, lvml_loss, soft_attention_loss
+from fcamlib.losses import Reduction, hard_attention_loss, logit_mixture_loss, lvml_loss, soft_attention_loss
 
-PARADIGMS = ("soft", "hard", "lvml")
+PARADIGMS = ("soft", "hard", "lvml")  # the paper's; "logit_mixture" is a variant that its public scripts train
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,11 @@ class FCAMOutput:
     mask: Bool[Tensor, "B M"] | None = None
 
     def loss(self, paradigm: str, y: Int[Tensor, " B"], reduction: Reduction = "mean") -> Tensor:
-        """The training loss of `paradigm` ("soft", "hard" or "lvml"): () or (B,)."""
+        """The training loss of `paradigm` ("soft", "hard", "lvml" or "logit_mixture"): () or (B,)."""
         if paradigm == "soft":
             return soft_attention_loss(self._mixture(), y, reduction)
+        if paradigm == "logit_mixture":
+            return logit_mixture_loss(self.log_alpha, self._segments(), y, reduction, self.mask)
         loss = {"hard": hard_attention_loss, "lvml": lvml_loss}[paradigm]
         return loss(self.log_alpha, self._log_likelihood(y), reduction, self.mask)
 
@@ -38,10 +40,12 @@ class FCAMOutput:
         """Log probability of each class at test time.
 
         soft: of the weighted sum; hard: of the segment with the largest weight; lvml: the mixture
-        log sum_j alpha_j p(x_j). Source: arXiv 2307.13421, sec. 2.
+        log sum_j alpha_j p(x_j); logit_mixture: of the logits' weighted sum. Source: arXiv 2307.13421, sec. 2.
         """
         if paradigm == "soft":
             return self._mixture().log_softmax(dim=-1)
+        if paradigm == "logit_mixture":
+            return torch.einsum("bm,bmk->bk", self.log_alpha.exp(), self._segments()).log_softmax(dim=-1)
         log_prob = self._segments().log_softmax(dim=-1)  # (B, M, K)
         if paradigm == "hard":
             return log_prob[torch.arange(len(log_prob), device=log_prob.device), self.log_alpha.argmax(dim=1)]
@@ -107,30 +111,38 @@ class FCAM(nn.Module):
             Table of the batch's segments.
         index : (B, M) int
             Row of `segments` at each place of each instance.
-        paradigm : "soft", "hard" or "lvml"
+        paradigm : "soft", "hard", "lvml" or "logit_mixture"
             Decides whether the weighted sum or the single segments are classified.
         mask : (B, M) bool, optional
             True for real segments; padding gets weight zero.
         """
         encoded, index = self.encode(segments, index, mask)
-        log_alpha = log_attention(self.focus_model(encoded)[index], mask)  # (B, M)
+        log_alpha = log_attention(gathered(self.focus_model(encoded), index), mask)  # (B, M)
         if paradigm == "soft":
             mixture = weighted_sum(encoded, index, log_alpha.exp())
             return FCAMOutput(log_alpha, mixture_logits=self.class_logits(mixture))
-        return FCAMOutput(log_alpha, segment_logits=self.class_logits(encoded)[index], mask=mask)
+        return FCAMOutput(log_alpha, segment_logits=gathered(self.class_logits(encoded), index), mask=mask)
 
     def class_logits(self, segments: Float[Tensor, "N ..."]) -> Float[Tensor, "N K"]:
         """Class logits of encoded segments or of their weighted sums, in float32 or better."""
         return _at_least_float32(self.classification_model(segments))
 
     def encode(self, segments: Tensor, index: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Encoded segments and the index of each place in them."""
+        """Encoded segments and the index of each place in them; padding may point at any."""
         if self.encoder is None:
             return segments, index
         if self.context_free:
             return self.encoder(segments), index
         encoded = self.encoder(segments[index], mask)  # (B, M, ...)
-        return encoded.flatten(0, 1), torch.arange(index.numel(), device=index.device).view(index.shape)
+        if mask is None or mask.is_cuda:  # on a GPU, counting the real segments would wait for it
+            return encoded.flatten(0, 1), torch.arange(index.numel(), device=index.device).view(index.shape)
+        place = (mask.flatten().cumsum(0) - 1).clamp_(min=0).view(index.shape)
+        return encoded[mask], place
+
+
+def gathered(values: Float[Tensor, "N ..."], index: Int[Tensor, "B M"]) -> Float[Tensor, "B M ..."]:
+    """`values[index]`, in the form whose gradient is one addition per row and the same in every run."""
+    return values.index_select(0, index.flatten()).unflatten(0, index.shape)
 
 
 def log_attention(focus_logits: Float[Tensor, "B M"], mask: Bool[Tensor, "B M"] | None = None) -> Float[Tensor, "B M"]:

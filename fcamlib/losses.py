@@ -1,9 +1,10 @@
-r"""The training losses of the three attention paradigms, as pure functions.
+r"""The training losses of the three attention paradigms, and of one that is easily taken for LVML, as pure functions.
 
 | here             | paper             | meaning                                                            |
 |------------------|-------------------|--------------------------------------------------------------------|
 | `log_alpha`      | $\log a_j$        | log attention weight of segment j (log-softmax of focus logits)    |
 | `log_likelihood` | $\log p_y(x_j)$   | log probability of the true label when only segment j is seen      |
+| `segment_logits` | $g(x_j)$          | class logits of segment j alone                                    |
 | `class_logits`   | $g(\sum_j a_j x_j)$ | class logits of the attention-weighted sum of the segments       |
 | `y`              | $y$               | true label                                                         |
 
@@ -112,6 +113,47 @@ def lvml_loss(
     """
     log_alpha, log_likelihood = _drop_padding(log_alpha, log_likelihood, mask)
     return _reduce(-torch.logsumexp(log_alpha + log_likelihood, dim=1), reduction)
+
+
+def logit_mixture_loss(
+    log_alpha: Float[Tensor, "B M"],
+    segment_logits: Float[Tensor, "B M K"],
+    y: Int[Tensor, " B"],
+    reduction: Reduction = "mean",
+    mask: Bool[Tensor, "B M"] | None = None,
+) -> Float[Tensor, ""] | Float[Tensor, " B"]:
+    r"""Cross-entropy of the attention-weighted sum of the segments' class logits. This is not LVML.
+
+    $$\ell = -\log \operatorname{softmax}_y\Big(\sum_j a_j\, g(x_j)\Big)$$
+
+    LVML averages probabilities, this averages logits, a geometric mean of probabilities. It equals soft attention
+    where the classifier is linear, and all three losses where M = 1 or alpha is one-hot. The paper's public script
+    for HateXplain trains it under the name LVML; it is kept here to be compared.
+
+    Parameters
+    ----------
+    log_alpha : (B, M) float
+        Log attention weights; their exponentials sum to 1 over the segments that `mask` keeps.
+    segment_logits : (B, M, K) float
+        Class logits of each segment alone.
+    y : (B,) int
+        True labels, 0..K-1.
+    reduction : "mean" or "none"
+        Mean over the batch, or one loss per instance in nats.
+    mask : (B, M) bool, optional
+        True for real segments. A masked segment adds nothing to the loss or to any gradient.
+
+    Returns
+    -------
+    () or (B,) float, >= 0.
+
+    Source: the public scripts of arXiv 2307.13421; the statements about other losses are this project's derivation.
+    """
+    if mask is not None:
+        log_alpha = log_alpha.masked_fill(~mask, -torch.inf)
+        segment_logits = segment_logits.masked_fill(~mask[..., None], 0.0)
+    mixture = torch.einsum("bm,bmk->bk", log_alpha.exp(), segment_logits)  # (B, K)
+    return _reduce(functional.cross_entropy(mixture, y, reduction="none"), reduction)
 
 
 def _drop_padding(log_alpha: Tensor, log_likelihood: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,8 @@
 
 A focus network maps segments (N, ...) to one score each (N,); a classification network maps them to class
 logits (N, K). Convolutional weights and dense weights start Xavier normal, biases at zero, drawn from the
-generator that is passed in. Max-pooling stands before ReLU: both commute, and pooling first is cheaper.
+generator that is passed in. Max-pooling stands before ReLU: both commute, and pooling first is cheaper. Pixels
+that reach no score, because pooling drops the odd row and column of what they feed, are cut off first.
 Sizes of the CIFAR networks: arXiv 2307.13421, experiments; the others are this project's.
 """
 
@@ -16,6 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from fcamlib.errors import UserError
+from fcamlib.series_networks import FILTERS, conv1d_trunk
+from fcamlib.text_networks import TEXT_CLASSIFIERS, TEXT_FOCUS
 
 Shape = tuple[int, ...]
 
@@ -25,6 +28,17 @@ class _Score(nn.Module):
 
     def forward(self, score: Tensor) -> Tensor:
         return score.squeeze(-1)
+
+
+class _Crop(nn.Module):
+    """Keep the first `size` rows and columns: (N, C, H, W) -> (N, C, size, size)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return pictures[..., : self.size, : self.size]
 
 
 def _dense(sizes: Sequence[int], bias: bool = True) -> list[nn.Module]:
@@ -43,6 +57,7 @@ def _conv(fan_in: int, fan_out: int, kernel: int, *, pool: bool, bias: bool = Tr
 def _cifar_focus(shape: Shape, dense: Sequence[int]) -> list[nn.Module]:
     _require("CIFAR", shape, (3, 32, 32))
     return [
+        _Crop(30),  # 32 -> 30, pooled 15 -> 13, pooled 6: the last row and column of 13, so 2 of 32, are dropped
         *_conv(3, 32, 3, pool=True, bias=False),
         *_conv(32, 64, 3, pool=True, bias=False),
         *_conv(64, 64, 3, pool=False, bias=False),
@@ -78,6 +93,8 @@ _FOCUS: dict[str, Callable[[Shape], list[nn.Module]]] = {
     "digits": lambda shape: [*_digits_trunk(shape, 16, [32, 1]), _Score()],
     "mlp": lambda shape: [nn.Flatten(), *_dense([prod(shape), 128, 64, 1]), _Score()],
     "linear": lambda shape: [nn.Flatten(), *_dense([prod(shape), 1], bias=False), _Score()],
+    "conv1d": lambda shape: [*conv1d_trunk(shape), *_dense([FILTERS, FILTERS, 1]), _Score()],
+    **TEXT_FOCUS,
 }
 
 _CLASSIFIER: dict[str, Callable[[Shape, int], list[nn.Module]]] = {
@@ -86,6 +103,8 @@ _CLASSIFIER: dict[str, Callable[[Shape, int], list[nn.Module]]] = {
     "digits": lambda shape, k: _digits_trunk(shape, 8, [32, k]),
     "mlp": lambda shape, k: [nn.Flatten(), *_dense([prod(shape), 128, 64, k])],
     "linear": lambda shape, k: [nn.Flatten(), *_dense([prod(shape), k], bias=False)],
+    "conv1d": lambda shape, k: [*conv1d_trunk(shape), *_dense([FILTERS, FILTERS, k])],
+    **TEXT_CLASSIFIERS,
 }
 
 FOCUS_NETWORKS = tuple(_FOCUS)
@@ -97,7 +116,8 @@ def focus_network(
 ) -> nn.Module:
     """Focus network `name` for segments of `segment_shape`: (N, *segment_shape) -> scores (N,).
 
-    Names: `cifar10`, `cifar100` (3 x 32 x 32 pictures), `digits` (1 x 8 x 8), `mlp`, `linear` (any shape).
+    Names: `cifar10`, `cifar100` (3 x 32 x 32 pictures), `digits` (1 x 8 x 8), `conv1d` (channels x samples), `mlp`,
+    `linear` (any shape).
     """
     if name not in _FOCUS:
         raise UserError(f"focus_network={name!r} is unknown: choose one of {', '.join(_FOCUS)}.")
@@ -115,7 +135,8 @@ def classification_network(
 ) -> nn.Module:
     """Classification network `name`: (N, *segment_shape) -> class logits (N, num_classes).
 
-    Names: `cifar10`, `cifar100` (3 x 32 x 32 pictures), `digits` (1 x 8 x 8), `mlp`, `linear` (any shape).
+    Names: `cifar10`, `cifar100` (3 x 32 x 32 pictures), `digits` (1 x 8 x 8), `conv1d` (channels x samples), `mlp`,
+    `linear` (any shape).
     """
     if name not in _CLASSIFIER:
         raise UserError(f"classification_network={name!r} is unknown: choose one of {', '.join(_CLASSIFIER)}.")
@@ -129,7 +150,7 @@ def _initialise(network: nn.Sequential, generator: torch.Generator, dtype: torch
     network.to(dtype)
     network.to_empty(device="cpu")
     for layer in network:
-        if isinstance(layer, nn.Conv2d | nn.Linear):
+        if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Linear):
             nn.init.xavier_normal_(layer.weight, generator=generator)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)

@@ -9,9 +9,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from jaxtyping import Int
+from torch import Tensor, nn
 
 from fcamlib.config import TrainingConfig
+from fcamlib.data.sdc import distinct, every_occurrence
 from fcamlib.errors import UserError
 
 
@@ -28,12 +30,15 @@ class Numerics:
         Memory layout of pictures.
     autocast : bool
         Whether convolutions and dense layers run in bfloat16.
+    tf32 : bool
+        Whether they round their inputs to TensorFloat-32 on a GPU that can; elsewhere the same as float32.
     """
 
     device: torch.device
     dtype: torch.dtype
     channels_last: bool = False
     autocast: bool = False
+    tf32: bool = False
 
     @classmethod
     def of(cls, config: TrainingConfig) -> Numerics:
@@ -48,11 +53,20 @@ class Numerics:
             torch.float64 if config.precision == "float64" else torch.float32,
             config.memory_layout == "channels_last",
             config.precision == "bfloat16",
+            config.precision == "tfloat32",
         )
 
     def autocasting(self) -> AbstractContextManager[None]:
         """The context in which a model is called."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast)
+
+    def rows_of(self, segments: Int[Tensor, "B M"]) -> tuple[Int[Tensor, " N"], Int[Tensor, "B M"]]:
+        """Rows of the bank to evaluate for a batch, and the place of each segment among them.
+
+        Distinct rows on a CPU, where work counts; on a GPU every occurrence, since finding out how many rows are
+        distinct would wait for the device at each step.
+        """
+        return every_occurrence(segments) if self.device.type == "cuda" else distinct(segments)
 
     def place(self, model: nn.Module) -> nn.Module:
         """Move a model to the device, format and layout."""
@@ -64,15 +78,17 @@ PLAIN = Numerics(torch.device("cpu"), torch.float32)
 
 
 @contextmanager
-def reproducible(threads: int) -> Iterator[None]:
-    """Fix the number of CPU threads and cuDNN's choice of algorithms, and restore both."""
-    before = torch.get_num_threads()
+def reproducible(threads: int, tf32: bool = False) -> Iterator[None]:
+    """Fix the number of CPU threads, cuDNN's choice of algorithms and the use of TensorFloat-32, and restore them."""
+    before, matmul = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
     torch.set_num_threads(threads)
+    torch.backends.cuda.matmul.allow_tf32 = tf32
     try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32):
             yield
     finally:
         torch.set_num_threads(before)
+        torch.backends.cuda.matmul.allow_tf32 = matmul
 
 
 def keep_freed_memory() -> None:

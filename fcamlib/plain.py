@@ -101,7 +101,7 @@ def loss(
     alpha: Float[Tensor, "B M"], probability: Float[Tensor, "B P K"], label: Int[Tensor, " B"], paradigm: str
 ) -> Float[Tensor, " B"]:
     """The paradigm's loss of each mosaic. Source: arXiv 2307.13421, sec. 2."""
-    likelihood = probability[torch.arange(len(label)), :, label]  # (B, P)
+    likelihood = probability[torch.arange(len(label), device=label.device), :, label]  # (B, P)
     if paradigm == "soft":
         return -likelihood[:, 0].log()
     if paradigm == "hard":
@@ -149,7 +149,7 @@ def train_epoch(
     """One pass of steps; returns the batch's loss after each step, from a second forward pass."""
     model.train()
     losses = []
-    for mosaics, label, _ in loader:
+    for mosaics, label, _ in _on_device(model, loader):
         optimizer.zero_grad()
         alpha, probability = model(mosaics, paradigm)
         loss(alpha, probability, label, paradigm).mean().backward()
@@ -169,9 +169,9 @@ def evaluate(model: PlainFCAM, loader: Iterable[Batch], paradigm: str) -> dict[s
 
 
 def _scores(model: PlainFCAM, loader: Iterable[Batch], paradigm: str) -> Iterator[dict[str, Tensor]]:
-    for mosaics, label, place in loader:
+    for mosaics, label, place in _on_device(model, loader):
         alpha, probability = model(mosaics, paradigm)
-        each, focus = torch.arange(len(label)), alpha.argmax(dim=1)
+        each, focus = torch.arange(len(label), device=label.device), alpha.argmax(dim=1)
         if paradigm == "soft":
             predicted = probability[:, 0]
         elif paradigm == "hard":
@@ -185,3 +185,10 @@ def _scores(model: PlainFCAM, loader: Iterable[Batch], paradigm: str) -> Iterato
             "prediction_hit": predicted.argmax(dim=1) == label,
             "loss": loss(alpha, probability, label, paradigm),
         }
+
+
+def _on_device(model: PlainFCAM, loader: Iterable[Batch]) -> Iterator[Batch]:
+    """Each batch, moved to where the model is when its turn comes."""
+    device = next(model.parameters()).device
+    for mosaics, label, place in loader:
+        yield mosaics.to(device), label.to(device), place.to(device)

@@ -3,7 +3,8 @@
 results/<name>/ holds `config.json`, `history.csv` (one row per epoch), `summary.json`, `scores.npz` (per
 instance), `examples.npz` (a few test instances with their attention), `model.safetensors` and `SHA256SUMS`
 (as the command `sha256sum --check` reads it). results/recorded/ holds runs kept with the source, without
-scores and weights. No pickle is ever loaded.
+scores and weights. Results of other configurations (`StoredConfig`) lie in the same folders in the same way. No pickle
+is ever loaded.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 import pandas as pd
@@ -27,8 +28,8 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from fcamlib import paths
-from fcamlib.config import RunConfig, explain, portable_source
-from fcamlib.errors import StoreError
+from fcamlib.config import RunConfig, StoredConfig, stored_class
+from fcamlib.errors import StoreError, explain
 
 log = logging.getLogger(__name__)
 SUMS = "SHA256SUMS"
@@ -36,20 +37,24 @@ CHECKPOINT = "checkpoint.safetensors"
 RECORDED_FILES = ("config.json", "history.csv", "summary.json", "examples.npz")
 
 
+ConfigT = TypeVar("ConfigT", bound=StoredConfig)
+
+
 @dataclass(frozen=True)
-class Run:
-    """A finished run in a folder of the store."""
+class Stored(Generic[ConfigT]):
+    """A finished result in a folder of the store, and the class of its configuration."""
 
     folder: Path
+    kind: type[ConfigT]
 
     @cached_property
-    def config(self) -> RunConfig:
-        """What defined the run."""
-        return RunConfig.model_validate_json((self.folder / "config.json").read_bytes())
+    def config(self) -> ConfigT:
+        """What defined the result."""
+        return self.kind.model_validate_json((self.folder / "config.json").read_bytes())
 
     @cached_property
     def history(self) -> pd.DataFrame:
-        """One row per epoch."""
+        """The rows that were measured: of a run, one per epoch."""
         return pd.read_csv(self.folder / "history.csv")
 
     @cached_property
@@ -64,23 +69,45 @@ class Run:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the run is kept with the source."""
+        """Whether the result is kept with the source."""
         return self.folder.parent == paths.recorded_dir()
 
 
-def find(config: RunConfig, report: bool = True) -> Run | None:
-    """The stored run of `config`, recorded ones first; a damaged one is reported, if asked, and passed over."""
+@dataclass(frozen=True)
+class Run(Stored[RunConfig]):
+    """A finished run in a folder of the store."""
+
+    kind: type[RunConfig] = RunConfig
+
+
+def _stored(folder: Path, kind: type[ConfigT]) -> Stored[ConfigT]:
+    """The result in `folder`; of a run, a `Run`."""
+    return Run(folder) if kind is RunConfig else Stored(folder, kind)  # type: ignore[return-value]
+
+
+@overload
+def find(config: RunConfig, report: bool = True) -> Run | None: ...
+@overload
+def find(config: ConfigT, report: bool = True) -> Stored[ConfigT] | None: ...
+def find(config: StoredConfig, report: bool = True) -> Stored[Any] | None:
+    """The stored result of `config`, recorded ones first; a damaged one is reported, if asked, and passed over."""
     for root in (paths.recorded_dir(), paths.results_dir()):
         if root is None or not os.path.isdir(folder := root / config.name):
             continue
         fault = damage(folder)
-        if not fault and Run(folder).config.digest() != config.digest():
+        if not fault and not _is_of(folder, config):
             fault = "config.json is another run's"
         if not fault:
-            return Run(folder)
+            return _stored(folder, type(config))
         if report:
             log.warning("the stored run '%s' is damaged (%s): it is not used, and computed anew.", folder, fault)
     return None
+
+
+def _is_of(folder: Path, config: StoredConfig) -> bool:
+    content = (folder / "config.json").read_bytes()
+    kind = type(config)
+    return stored_class(content) is kind and kind.model_validate_json(content).digest() == config.digest()
 
 
 def damage(folder: Path) -> str:
@@ -98,36 +125,56 @@ def damage(folder: Path) -> str:
             return f"{name} is missing"
         if _sha256(path) != expected:
             return f"{name} does not have its checksum"
+    content = (folder / "config.json").read_bytes()
+    kind = stored_class(content)
     try:
-        RunConfig.model_validate_json((folder / "config.json").read_bytes())
+        if kind is not None:
+            kind.model_validate_json(content)
     except ValidationError:
-        return "config.json is of another version"
-    return ""
+        kind = None
+    return "" if kind else "config.json is of another version"
+
+
+@overload
+def recorded(kind: type[RunConfig]) -> list[Run]: ...
+@overload
+def recorded(kind: type[ConfigT]) -> list[Stored[ConfigT]]: ...
+def recorded(kind: type[StoredConfig]) -> Sequence[Stored[Any]]:
+    """The results of `kind` kept with the source, sorted by name; damaged ones are reported and left out."""
+    root = paths.recorded_dir()
+    return _results(root, kind) if root else []
 
 
 def recorded_runs() -> list[Run]:
     """The runs kept with the source, sorted by name; damaged ones are reported and left out."""
-    root = paths.recorded_dir()
-    return _runs(root) if root else []
+    return recorded(RunConfig)
 
 
 def stored_runs() -> list[Run]:
     """The runs of the results folder, sorted by name, recorded ones not among them."""
-    return _runs(paths.results_dir())
+    return [run for run in _results(paths.results_dir(), RunConfig) if isinstance(run, Run)]
 
 
-def _runs(root: Path) -> list[Run]:
-    runs = []
+def stored_results() -> list[Stored[Any]]:
+    """What the results folder holds of any configuration, sorted by name."""
+    return _results(paths.results_dir(), None)
+
+
+def _results(root: Path, wanted: type[StoredConfig] | None) -> list[Stored[Any]]:
+    """The undamaged results below `root`, of one configuration or of all."""
+    found: list[Stored[Any]] = []
     for folder, fault in survey(root):
         if fault:
             log.warning("the stored run '%s' is damaged (%s) and left out.", folder, fault)
-        else:
-            runs.append(Run(folder))
-    return runs
+            continue
+        kind = stored_class((folder / "config.json").read_bytes())
+        if kind is not None and wanted in (None, kind):
+            found.append(_stored(folder, kind))
+    return found
 
 
 def survey(root: Path) -> list[tuple[Path, str]]:
-    """Each run's folder below `root`, sorted by name, with what is wrong with it."""
+    """Each result's folder below `root`, sorted by name, with what is wrong with it."""
     folders = sorted(root.glob("[!.]*")) if os.path.isdir(root) else []
     runs = [folder for folder in folders if any((folder / name).exists() for name in (SUMS, "config.json"))]
     return [(folder, damage(folder)) for folder in runs]
@@ -143,7 +190,7 @@ def _partial_root() -> Path:
     return paths.results_dir() / ".partial"
 
 
-def partial_dir(config: RunConfig) -> Path:
+def partial_dir(config: StoredConfig) -> Path:
     """Where an unfinished run keeps its checkpoint."""
     return _partial_root() / config.name
 
@@ -153,7 +200,7 @@ class RunBusyError(Exception):
 
 
 @contextmanager
-def locked(config: RunConfig, wait: bool = True) -> Iterator[None]:
+def locked(config: StoredConfig, wait: bool = True) -> Iterator[None]:
     """Hold the run: a second process that wants it waits, or is told so. The lock falls with the process."""
     lock = FileLock(writable(paths.results_dir() / ".locks") / f"{config.name}.lock")
     try:
@@ -182,8 +229,16 @@ def writable(
         raise StoreError(f"the {called} '{shown}' cannot be written ({error.strerror}): {advice}.") from None
 
 
-def write(config: RunConfig, history: pd.DataFrame, summary: dict[str, Any], files: Mapping[str, bytes]) -> Run:
-    """Put a finished run into the store: written beside, then renamed, so that it is there whole or not at all."""
+@overload
+def write(config: RunConfig, history: pd.DataFrame, summary: dict[str, Any], files: Mapping[str, bytes]) -> Run: ...
+@overload
+def write(
+    config: ConfigT, history: pd.DataFrame, summary: dict[str, Any], files: Mapping[str, bytes]
+) -> Stored[ConfigT]: ...
+def write(
+    config: StoredConfig, history: pd.DataFrame, summary: dict[str, Any], files: Mapping[str, bytes]
+) -> Stored[Any]:
+    """Put a finished result into the store: written beside, then renamed, so that it is there whole or not at all."""
     target = paths.results_dir() / config.name
     beside = partial_dir(config).with_suffix(".new")
     shutil.rmtree(beside, ignore_errors=True)
@@ -196,21 +251,23 @@ def write(config: RunConfig, history: pd.DataFrame, summary: dict[str, Any], fil
     }
     _put(beside, target, content)
     shutil.rmtree(partial_dir(config), ignore_errors=True)
-    return Run(target)
+    return _stored(target, type(config))
 
 
-def record(run: Run, recorded: Path) -> Run:
-    """Copy a run without its scores and weights to the folder of recorded runs, its paths made portable."""
-    beside = writable(recorded, "folder of recorded runs", "make it writable") / f".new-{run.folder.name}"
+@overload
+def record(run: Run, root: Path) -> Run: ...
+@overload
+def record(run: Stored[ConfigT], root: Path) -> Stored[ConfigT]: ...
+def record(run: Stored[Any], root: Path) -> Stored[Any]:
+    """Copy a result without its scores and weights to the folder of recorded runs, its paths made portable."""
+    beside = writable(root, "folder of recorded runs", "make it writable") / f".new-{run.folder.name}"
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir()
-    data = run.config.data.model_copy(update={"source": portable_source(run.config.data.source)})
-    config = run.config.model_copy(update={"data": data})
-    content = {name: (run.folder / name).read_bytes() for name in RECORDED_FILES}
-    content["config.json"] = config.model_dump_json(indent=2).encode() + b"\n"
-    target = recorded / run.folder.name
+    content = {name: (run.folder / name).read_bytes() for name in RECORDED_FILES if (run.folder / name).exists()}
+    content["config.json"] = run.config.portable().model_dump_json(indent=2).encode() + b"\n"
+    target = root / run.folder.name
     _put(beside, target, content)
-    return Run(target)
+    return _stored(target, run.kind)
 
 
 def _put(beside: Path, target: Path, content: Mapping[str, bytes]) -> None:

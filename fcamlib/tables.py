@@ -38,7 +38,7 @@ def tasks(runs: Sequence[Run]) -> dict[str, list[Run]]:
 def task_title(run: Run) -> str:
     """One line on what a run was trained and tested on."""
     data, epochs = run.config.data, sum(phase.epochs for phase in run.config.phases)
-    return f"{run.summary['title']}, m = {data.num_segments}, {data.num_train:,} mosaics, {epochs} epochs"
+    return f"{run.summary['title']}, {data.described}, {epochs} epochs"
 
 
 def runs_table(runs: Sequence[Run]) -> pd.DataFrame:
@@ -180,7 +180,7 @@ def gallery(runs: Sequence[Run], count: int = 3) -> dict[str, Any]:
         "segments": shared["segments"][:count],
         "foreground": shared["foreground"][:count],
         "labels": shared["label"][:count],
-        "label_names": runs[0].config.data.foreground,
+        "label_names": getattr(runs[0].config.data, "foreground", ()),
         "alpha": {p: found[p]["alpha"][:count] for p in paradigms(runs)},
         "predictions": {p: found[p]["prediction"][:count] for p in paradigms(runs)},
         "scores": {p: found[p]["s_y"][:count] for p in paradigms(runs)},

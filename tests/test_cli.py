@@ -22,7 +22,7 @@ from PIL import Image
 
 from fcamlib import __version__, options, paths, progress, store
 from fcamlib.__main__ import main
-from fcamlib.config import Experiment, experiment
+from fcamlib.config import EXPERIMENTS, all_datasets, experiment
 from fcamlib.errors import DivergenceError
 from fcamlib.runs import run
 
@@ -85,7 +85,7 @@ def test_help_names_every_option_of_every_command() -> None:
     assert "FCAM_DATA" in overview and "FCAM_RESULTS" in overview and "FCAM_FIGURES" in overview
     assert "..." not in overview.split("Commands:")[1], "a command's line is cut short"
     context = click.Context(main)
-    assert set(main.list_commands(context)) == {"run", "grid", "list", "check", "record", "bench"}
+    assert set(main.list_commands(context)) == {"run", "grid", "list", "check", "record", "bench", "crossval"}
     for name in main.list_commands(context):
         command = main.get_command(context, name)
         assert command is not None
@@ -99,20 +99,21 @@ def test_help_names_every_option_of_every_command() -> None:
 
 
 def test_help_of_run_groups_every_parameter_with_its_meaning_and_default() -> None:
-    assert sorted(name for names in options.GROUPS.values() for name in names) == sorted(Experiment.model_fields)
+    every = sorted({name for domain in EXPERIMENTS for name in domain.model_fields})
+    assert sorted(name for names in options.GROUPS.values() for name in names) == every
     text = " ".join(fcam("run", "--help").stdout.split())
-    sections = re.split(r" (Options|Task|Training|Networks|Computation): (?=-)", text)
+    sections = re.split(rf" (Options|{'|'.join(options.GROUPS)}): (?=-)", text)
     assert sections[1::2] == ["Options", *options.GROUPS]
     inside = dict(zip(sections[1::2], sections[2::2], strict=True))
     assert "--seed N" in inside["Training"] and "--seeds" not in text and "--paradigm NAME" in inside["Training"]
     for part in (
-        "--num-train N training mosaics [default: 2000 for digits, else 10000]",
+        "--num-train N training instances: mosaics, posts, series or bags [default: 2000 for digits; 1000 for",
         "[default: 0,1,2 of digits; airplane,automobile,bird of cifar10; the animals and people of cifar100; needed",
         "--paper-split true|false draw test mosaics from training pictures, as the public scripts do [default: false]",
     ):
         assert part in inside["Task"]
-    assert "hybrid's hard phase [default: 0.05 for digits, else 0.01]" in inside["Training"]
-    assert "[default: float64 for digits, else float32]" in inside["Computation"]
+    assert "hybrid's hard phase [default: 0.05 for digits; 0.1 for" in inside["Training"]
+    assert "[default: float64 for digits, keywords," in inside["Computation"]
     assert "--seeds A,B,..." in fcam("grid", "--help").stdout
     assert max(map(len, fcam("run", "--help").stdout.splitlines())) <= 80
 
@@ -201,18 +202,16 @@ MISTAKES = {
         "1",
     ): "switch_epoch=0 does not lie inside epochs=1: the hybrid needs at least one epoch of soft "
     "and one of hard attention.",
-    ("run", "--dataset", "mnist"): "dataset='mnist' is unknown: choose digits, cifar10, cifar100 or folder:PATH.",
+    ("run", "--dataset", "mnist"): "dataset='mnist' is unknown: choose digits, cifar10, cifar100, "
+    f"{', '.join(all_datasets()[3:-1])} or bags:PATH.",
     ("run", "--foreground", "0,x"): "foreground names 'x', which is not a class of dataset='digits': choose from "
     "0, 1, 2, 3, 4, 5, 6, 7, 8, 9.",
     ("run", "--image-size", "16"): "image_size=16 does not fit dataset='digits', whose pictures have 8 pixels a side: "
     "leave image_size out.",
     ("run", "--focus-network", "cifar10"): "segments of shape (1, 8, 8) do not fit the CIFAR networks, which take "
     "(3, 32, 32): set image_size to the network's, or choose the network 'mlp' or 'linear'.",
-    (
-        "grid",
-        "--seeds",
-        "0,-1",
-    ): "seeds='-1' is not allowed: give 0 or more (seeds; each draws mosaics, initial weights and batch order).",
+    ("grid", "--seeds", "0,-1"): "seeds='-1' is not allowed: give 0 or more (seeds; each draws mosaics, initial "
+    "weights and batch order).",
     ("grid", "none.yaml"): "the profile 'none.yaml' cannot be read as YAML ([Errno 2] No such file or directory: "
     "'none.yaml').",
     ("record", "nothing"): "'nothing' is not a stored run: `fcam list` shows their names.",
@@ -290,10 +289,10 @@ def test_a_store_that_cannot_be_written_and_exhausted_memory_are_one_sentence(mo
         (PermissionError(13, "Permission denied", "/x"), "'/x' cannot be used (Permission denied)."),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr("fcamlib.runs.mosaic_task", raising(error))
+            patch.setattr("fcamlib.data.mosaics.mosaic_task", raising(error))
             assert refused(fcam("run", *SMALL_OPTIONS)) == sentence
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="a fault of ours"):
-        patch.setattr("fcamlib.runs.mosaic_task", raising(RuntimeError("a fault of ours")))
+        patch.setattr("fcamlib.data.mosaics.mosaic_task", raising(RuntimeError("a fault of ours")))
         fcam("run", *SMALL_OPTIONS)
 
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from fcamlib import networks
-from fcamlib.config import NETWORKS, Experiment, MosaicsConfig, Phase, RunConfig, experiment
+from fcamlib.config import NETWORKS, Experiment, MosaicsConfig, Phase, RunConfig, all_datasets, experiment
 from fcamlib.errors import UserError
 from fcamlib.store import load_config
 
@@ -79,11 +79,12 @@ NOT_ALLOWED = {
     "(learning rates; several are compared on validation).",
     ("paradigms", "soft,medium"): "paradigms='medium' is not allowed: choose 'soft', 'hard', 'lvml' or 'hybrid' "
     "(any of soft, hard, lvml, hybrid).",
-    ("precision", "float16"): "precision='float16' is not allowed: choose 'float64', 'float32' or 'bfloat16' "
-    "(float64, float32 or bfloat16).",
+    ("precision", "float16"): "precision='float16' is not allowed: choose 'float64', 'float32', 'tfloat32' or 'bfloat16' "
+    "(float64, float32, tfloat32 (on a GPU) or bfloat16).",
     ("dataset", 3): "dataset=3 is not allowed: give text "
     "(digits, cifar10, cifar100, or folder:PATH with train/ and test/).",
-    ("dataset", "imagenet"): "dataset='imagenet' is unknown: choose digits, cifar10, cifar100 or folder:PATH.",
+    ("dataset", "imagenet"): "dataset='imagenet' is unknown: choose digits, cifar10, cifar100, "
+    f"{', '.join(all_datasets()[3:-1])} or bags:PATH.",
     ("dataset", "digits:2"): "dataset='digits:2' is unknown: choose digits, cifar10, cifar100 or folder:PATH.",
     ("dataset", "folder:"): "dataset='folder:' names no folder: write folder:PATH.",
     ("dataset", "folder"): "dataset='folder' names no folder: write folder:PATH.",
@@ -309,7 +310,7 @@ def test_a_config_file_that_is_no_config_is_one_sentence(tmp_path: Path) -> None
 
 
 def test_the_networks_known_without_torch_are_those_that_exist() -> None:
-    assert NETWORKS == networks.FOCUS_NETWORKS == networks.CLASSIFICATION_NETWORKS
+    assert set(NETWORKS) == {*networks.FOCUS_NETWORKS, *networks.CLASSIFICATION_NETWORKS}
 
 
 def test_schedules_have_readable_names() -> None:

@@ -19,7 +19,7 @@ from fcamlib.runs import build_model
 from fcamlib.training import fit
 
 torch.set_num_threads({threads})
-small = {{"num_train": 500, "num_test": 500, "epochs": 6, "paradigms": "hybrid"}}
+small = {{"num_train": 256, "num_validation": 64, "num_test": 64, "epochs": 4, "paradigms": "hybrid"}}
 config = experiment(small | {{"threads": {threads}}}).configs()[0]
 task = mosaic_task(config.data, config.seed)
 history = fit(build_model(config, task), task, config.phases, config.training, config.seed).history

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from math import log
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import special, stats
 from torch import Tensor, nn
 
 from fcamlib import evaluation
@@ -86,6 +88,9 @@ def plain(model: FCAM, data: SDCData, paradigm: str, dtype: torch.dtype = torch.
         "prediction_hit": probability.argmax(axis=1) == label,
         "prediction": probability.argmax(axis=1),
         "loss": loss,
+        "has_foreground": (foreground if data.mask is None else foreground & data.mask.numpy()).any(axis=1),
+        "entropy": special.entr(alpha).sum(axis=1),
+        "prob": probability,
     }
 
 
@@ -131,10 +136,42 @@ def test_summary_by_hand() -> None:
     hits = np.array([True, True, False, False, True])
     predicted = np.array([True, False, True, False, True])
     a_z, s_y = np.array([0.9, 0.81, 0.1, 0.2, 1.0]), np.array([0.9, 0.3, 0.9, 0.1, 0.79])
-    summary = Scores(a_z, s_y, hits, predicted, np.zeros(5, dtype=np.int64), np.arange(5.0)).summary()
+    rest: dict[str, Any] = {
+        "prediction": np.zeros(5, dtype=np.int64),
+        "entropy": np.zeros(5),
+        "prob": np.full((5, 2), 0.5),
+    }
+    scores = Scores(
+        a_z=a_z,
+        s_y=s_y,
+        focus_hit=hits,
+        prediction_hit=predicted,
+        loss=np.arange(5.0),
+        has_foreground=np.ones(5, dtype=bool),
+        **rest,
+    )
     expected = {"loss": 2.0, "accuracy": 0.6, "focus_accuracy": 0.6, "saif": 0.2}
     outcomes = {"ftpt": 0.4, "ffpt": 0.2, "ftpf": 0.2, "ffpf": 0.2}
-    assert summary == pytest.approx(expected | outcomes)
+    assert scores.summary() == pytest.approx(expected | outcomes)
+    # Where only the first two have a known foreground, focus and outcomes are theirs; accuracy and loss are all five's.
+    two = replace(scores, has_foreground=np.array([True, True, False, False, False])).summary()
+    expected = {"loss": 2.0, "accuracy": 0.6, "focus_accuracy": 1.0, "saif": 0.5}
+    assert two == pytest.approx(expected | {"ftpt": 0.5, "ffpt": 0.0, "ftpf": 0.5, "ffpf": 0.0})
+    none = replace(scores, has_foreground=np.zeros(5, dtype=bool)).summary()
+    assert none == pytest.approx({"loss": 2.0, "accuracy": 0.6})
+
+
+def test_probabilities_and_entropies_belong_to_the_attention_and_prediction() -> None:
+    model, data = mlp(None), vectors(masked=True)
+    assert data.mask is not None
+    for paradigm, scores in evaluate(model, data, numerics=FLOAT64).items():
+        assert_allclose(scores.prob.sum(axis=1), 1.0, atol=1e-12)
+        assert (scores.prob.argmax(axis=1) == scores.prediction).all()
+        own = scores.prob[np.arange(len(data)), data.label.numpy()]
+        assert_allclose(own, scores.s_y, atol=1e-12, err_msg=paradigm)
+        logits = model.focus_model(data.bank.rows(data.segments.flatten(), torch.float64)).view(data.segments.shape)
+        for row, mask, entropy in zip(logits.detach().numpy(), data.mask.numpy(), scores.entropy, strict=True):
+            assert entropy == pytest.approx(stats.entropy(special.softmax(row[mask])), abs=1e-12)
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -13,8 +13,17 @@ from torch.testing import assert_close
 from fcamlib.errors import UserError
 from fcamlib.networks import CLASSIFICATION_NETWORKS, FOCUS_NETWORKS, classification_network, focus_network
 
-PICTURE, DIGIT, VECTOR = (3, 32, 32), (1, 8, 8), (7,)
-SHAPES = {"cifar10": PICTURE, "cifar100": PICTURE, "digits": DIGIT, "mlp": VECTOR, "linear": VECTOR}
+PICTURE, DIGIT, VECTOR, WINDOW = (3, 32, 32), (1, 8, 8), (7,), (2, 16)
+SHAPES: dict[str, tuple[int, ...]] = {
+    "cifar10": PICTURE,
+    "cifar100": PICTURE,
+    "digits": DIGIT,
+    "mlp": VECTOR,
+    "linear": VECTOR,
+    "conv1d": WINDOW,
+    "text200": VECTOR,
+    "text50": VECTOR,
+}
 K = 5
 
 
@@ -35,6 +44,7 @@ def count(network: nn.Module) -> int:
 ALL = [("focus", name) for name in FOCUS_NETWORKS] + [("classifier", name) for name in CLASSIFICATION_NETWORKS]
 
 # Convolutions (out, in, size, size), then dense layers (out, in), in order.
+TRUNK_1D = [(12, 2, 7), (12, 12, 3)]
 FOCUS_CONV = [(32, 3, 3, 3), (64, 32, 3, 3), (64, 64, 3, 3)]
 WEIGHTS = {
     ("focus", "cifar10"): [*FOCUS_CONV, (512, 1024), (64, 512), (10, 64), (1, 10)],
@@ -47,6 +57,11 @@ WEIGHTS = {
     ("classifier", "mlp"): [(128, 7), (64, 128), (K, 64)],
     ("focus", "linear"): [(1, 7)],
     ("classifier", "linear"): [(K, 7)],
+    ("focus", "conv1d"): [*TRUNK_1D, (12, 12), (1, 12)],
+    ("classifier", "conv1d"): [*TRUNK_1D, (12, 12), (K, 12)],
+    ("focus", "text200"): [(200, 7), (1, 200)],
+    ("focus", "text50"): [(50, 7), (1, 50)],
+    ("classifier", "text200"): [(200, 7), (K, 200)],
 }
 
 
@@ -168,9 +183,7 @@ def test_dense_networks_take_any_shape(kind: str, name: str) -> None:
 def test_unknown_names_and_shapes_are_one_sentence() -> None:
     with pytest.raises(UserError) as error:
         focus_network("resnet", PICTURE, generator())
-    assert (
-        str(error.value) == "focus_network='resnet' is unknown: choose one of cifar10, cifar100, digits, mlp, linear."
-    )
+    assert str(error.value) == f"focus_network='resnet' is unknown: choose one of {', '.join(FOCUS_NETWORKS)}."
     with pytest.raises(UserError) as error:
         classification_network("vgg", PICTURE, K, generator())
     assert str(error.value).startswith("classification_network='vgg' is unknown: choose one of cifar10, ")

@@ -10,7 +10,9 @@ no pictures.
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import papermill
@@ -49,12 +51,22 @@ def refresh(path: Path) -> None:
     nbformat.write(without_pictures(without_provenance(executed)), path)
 
 
+def fitting(parameters: dict[str, Any], source: Path) -> dict[str, Any]:
+    """The profile's parameters for a notebook about mosaics, none for the others, which run with their own defaults."""
+    declared = papermill.inspect_notebook(source)
+    about_mosaics = declared.get("dataset", {}).get("default") == '"digits"'
+    return parameters if about_mosaics and parameters.keys() <= declared.keys() else {}
+
+
 def execute(source: Path, target: Path, parameter_file: Path) -> None:
-    """Run `source` in its own folder with papermill and write the cleaned result to `target`."""
-    parameters = yaml.safe_load(parameter_file.read_text(encoding="utf-8")) or {}
-    executed = papermill.execute_notebook(
-        source, None, parameters=parameters, kernel_name="python3", cwd=source.parent, progress_bar=False
-    )
+    """Run `source` with papermill, in an empty folder as a user may, and write the cleaned result to `target`."""
+    parameters = fitting(yaml.safe_load(parameter_file.read_text(encoding="utf-8")) or {}, source)
+    with tempfile.TemporaryDirectory() as elsewhere:
+        executed = papermill.execute_notebook(
+            source, None, parameters=parameters, kernel_name="python3", cwd=elsewhere, progress_bar=False
+        )
+        if left := sorted(path.name for path in Path(elsewhere).iterdir()):
+            raise RuntimeError(f"{source.name} leaves {left[0]} in the folder that it is run from.")
     target.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(without_provenance(executed), target)
 

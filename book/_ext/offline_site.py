@@ -1,8 +1,9 @@
-"""Sphinx extension: a site that asks no other host for anything.
+"""Sphinx extension: a site that asks no other host for anything, and no page for more than it needs.
 
 Sphinx loads MathJax from a content delivery network, and the theme's "live code" helper names another one. Here MathJax
 comes from the PyPI package sphinx-mathjax-offline, which is used as a source of files only, and the live-code scripts
-are left out of every page, since the book offers the executed notebooks for download instead.
+are left out of every page, since the book offers the executed notebooks for download instead. jupyter-book loads every
+script and style sheet in _static on all pages; those that belong to one page are left out of the others.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ MATHJAX_PARTS = (
     "input/tex/extensions/*.js",
 )
 VENDOR_DIR = "vendor_js"
+# File in _static -> the one page that uses it.
+ONE_PAGE_FILES = {"explorer.js": "explorer", "explorer.css": "explorer"}
 
 
 def mathjax_dir() -> Path:
@@ -49,6 +52,19 @@ def leave_out_live_code(
     context["script_files"] = [script for script in scripts if not _is_live_code(script)]
 
 
+def leave_out_other_pages_files(
+    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: object
+) -> None:
+    """Drop the scripts and style sheets that belong to another page."""
+    for kind in ("script_files", "css_files"):
+        context[kind] = [file for file in context.get(kind, []) if _page_of(file) in (None, pagename)]
+
+
+def _page_of(file: Any) -> str | None:
+    """The page that a script or style sheet belongs to, None where it is for all."""
+    return ONE_PAGE_FILES.get(Path(str(getattr(file, "filename", file)).split("?")[0]).name)
+
+
 def _is_live_code(script: Any) -> bool:
     attributes = getattr(script, "attributes", {})
     return "thebe" in str(getattr(script, "filename", script)).lower() or "THEBE" in str(attributes.get("body", ""))
@@ -68,9 +84,10 @@ def copy_mathjax(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect the three steps to Sphinx's events."""
+    """Connect the steps to Sphinx's events."""
     # After sphinx-thebe (500) has registered its scripts and before the page is rendered.
     app.connect("config-inited", use_local_mathjax)
     app.connect("html-page-context", leave_out_live_code, priority=900)
+    app.connect("html-page-context", leave_out_other_pages_files, priority=900)
     app.connect("build-finished", copy_mathjax)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

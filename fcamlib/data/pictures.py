@@ -15,7 +15,7 @@ from jaxtyping import Int64, UInt8
 from numpy.typing import NDArray
 
 from fcamlib import paths
-from fcamlib.config import folder_path, portable_source
+from fcamlib.config import portable_source, source_path
 from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ def _folder(source: str, image_size: int) -> Pictures:
     """torchvision's ImageFolder layout: train/<class>/ and test/<class>/ with the same classes."""
     from torchvision.datasets import ImageFolder
 
-    root = folder_path(source)
+    root = source_path(source)
     parts = []
     for split in ("train", "test"):
         if not (root / split).is_dir():

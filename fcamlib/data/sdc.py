@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -23,12 +24,15 @@ class Bank:
         `values * scale + shift` is what a model sees; pictures become [-1, 1].
     pictures : bool
         Whether the last axis holds channels and is to be moved before height and width.
+    words : bool
+        Whether the values are numbers of words, int64, which an encoder looks up: they stay integers.
     """
 
     values: Tensor
     scale: float = 1.0
     shift: float = 0.0
     pictures: bool = False
+    words: bool = False
 
     @property
     def segment_shape(self) -> tuple[int, ...]:
@@ -37,7 +41,9 @@ class Bank:
         return (shape[-1], *shape[:-1]) if self.pictures else shape
 
     def rows(self, index: Int[Tensor, " n"], dtype: torch.dtype, channels_last: bool = False) -> Tensor:
-        """The segments at `index`, scaled, as a model sees them: (n, *segment_shape)."""
+        """The segments at `index`, scaled, as a model sees them: (n, *segment_shape); words as their numbers (n,)."""
+        if self.words:
+            return self.values.index_select(0, index.long())
         rows = self.values.index_select(0, index.long()).to(dtype).mul_(self.scale).add_(self.shift)
         if not self.pictures:
             return rows
@@ -62,7 +68,8 @@ class SDCData:
     label : (n,) int64
         True class, 0..K-1.
     foreground : (n, M) bool
-        Truth of where the label comes from; used in measures, never in training.
+        Truth of where the label comes from, one place or several; all False where it is not known. Used in
+        measures, never in training.
     mask : (n, M) bool or None
         True for real segments; None where no instance is padded.
     is_checked : bool
@@ -98,6 +105,11 @@ class SDCData:
         """Number of places M, padding included."""
         return self.segments.shape[1]
 
+    @property
+    def has_foreground(self) -> Bool[Tensor, " n"]:
+        """Whether it is known where an instance's label comes from; measures of focus are over these."""
+        return (self.foreground if self.mask is None else self.foreground & self.mask).any(dim=1)
+
     def take(self, index: Int[Tensor, " b"]) -> SDCData:
         """The instances at `index`, on the same bank."""
         return replace(
@@ -106,6 +118,24 @@ class SDCData:
             label=self.label[index],
             foreground=self.foreground[index],
             mask=None if self.mask is None else self.mask[index],
+            is_checked=True,
+        )
+
+    def trimmed(self) -> SDCData:
+        """The same instances without the places at the end that are padding in all of them.
+
+        Only where the mask lies on the CPU: elsewhere, finding the longest instance would wait for the device.
+        """
+        if self.mask is None or self.mask.device.type != "cpu":
+            return self
+        length = int(np.flatnonzero(self.mask.numpy().any(axis=0))[-1]) + 1
+        if length == self.num_segments:
+            return self
+        return replace(
+            self,
+            segments=self.segments[:, :length],
+            foreground=self.foreground[:, :length],
+            mask=self.mask[:, :length],
             is_checked=True,
         )
 

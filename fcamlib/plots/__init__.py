@@ -8,10 +8,12 @@ paradigm throughout.
 from fcamlib.plots.curves import learning_curves, saif_over_tau
 from fcamlib.plots.gallery import attention_gallery
 from fcamlib.plots.heatmaps import focus_prediction_heatmaps
+from fcamlib.plots.incentives import fixed_focus_curves, incentive_over_alpha
 from fcamlib.plots.look import PARADIGM_LABEL, PARADIGM_STYLE, PageFigure, ParadigmStyle, style
 from fcamlib.plots.mosaics import sample_mosaics
 from fcamlib.plots.saving import save
 from fcamlib.plots.summary import accuracy_saif_summary
+from fcamlib.plots.theory import curvature, flow_curves, phase_portrait, speed_ratios
 
 __all__ = [
     "PARADIGM_LABEL",
@@ -20,10 +22,16 @@ __all__ = [
     "ParadigmStyle",
     "accuracy_saif_summary",
     "attention_gallery",
+    "curvature",
+    "fixed_focus_curves",
+    "flow_curves",
     "focus_prediction_heatmaps",
+    "incentive_over_alpha",
     "learning_curves",
+    "phase_portrait",
     "saif_over_tau",
     "sample_mosaics",
     "save",
+    "speed_ratios",
     "style",
 ]

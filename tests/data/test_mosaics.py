@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from scipy.stats import chisquare
 
-from fcamlib.config import MosaicsConfig, folder_fingerprint
+from fcamlib.config import MosaicsConfig, source_fingerprint
 from fcamlib.data import mosaics
 from fcamlib.data.mosaics import mosaic_task
 from fcamlib.data.pictures import Pictures, load_pictures, source_title
@@ -191,13 +191,13 @@ def test_grey_cmyk_palette_and_transparent_pictures_become_rgb(folder: Path) -> 
 
 
 def test_fingerprint_follows_names_and_sizes_but_not_the_place(folder: Path, tmp_path: Path) -> None:
-    first = folder_fingerprint(f"folder:{folder}")
-    assert first == folder_fingerprint(f"folder:{shutil.copytree(folder, tmp_path / 'copy')}")
+    first = source_fingerprint(f"folder:{folder}")
+    assert first == source_fingerprint(f"folder:{shutil.copytree(folder, tmp_path / 'copy')}")
     picture = folder / "test" / "cow" / "0.png"
     picture.rename(picture.with_name("9.png"))
-    renamed = folder_fingerprint(f"folder:{folder}")
+    renamed = source_fingerprint(f"folder:{folder}")
     picture.with_name("9.png").write_bytes(b"longer" * 100)
-    grown = folder_fingerprint(f"folder:{folder}")
+    grown = source_fingerprint(f"folder:{folder}")
     assert len({first, renamed, grown}) == 3
 
 

@@ -93,3 +93,27 @@ def test_impossible_instances_are_refused(data: SDCData) -> None:
         replace(data, mask=torch.tensor([[True, True, True], [False, False, False]]))
     with pytest.raises(ValueError, match="hold no instance"):
         data.take(torch.empty(0, dtype=torch.int64))
+
+
+def test_words_stay_whole_numbers() -> None:
+    bank = Bank(torch.tensor([0, 1, 30_000_001]), words=True)  # float32 has no such number
+    assert bank.segment_shape == ()
+    rows = bank.rows(torch.tensor([2, 0, 2], dtype=torch.int32), torch.float32)
+    assert rows.dtype == torch.int64 and rows.tolist() == [30_000_001, 0, 30_000_001]
+
+
+def test_trimmed_drops_only_what_is_padding_everywhere(data: SDCData) -> None:
+    assert data.trimmed() is data  # the second instance fills every place
+    assert data.mask is not None
+    hole = replace(data, mask=torch.tensor([[False, True, False], [True, False, False]]))
+    trimmed = hole.trimmed()
+    assert trimmed.segments.tolist() == [[4, 0], [1, 3]]
+    assert trimmed.foreground.tolist() == [[True, False], [False, False]]
+    assert trimmed.mask is not None and trimmed.mask.tolist() == [[False, True], [True, False]]
+    assert trimmed.label.tolist() == data.label.tolist()
+    assert replace(data, mask=None).trimmed().num_segments == 3
+
+
+def test_instances_without_a_known_foreground_are_told_apart(data: SDCData) -> None:
+    foreground = torch.tensor([[True, True, False], [False, False, False]])
+    assert replace(data, foreground=foreground).has_foreground.tolist() == [True, False]

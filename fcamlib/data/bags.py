@@ -1,0 +1,211 @@
+"""Bags of feature vectors: a bag has a label, and which of its instances decide it may be known or not.
+
+`clouds` are generated: instances are points of Gaussian clouds, one cloud a class and as many that no class has; the
+foreground instances of a bag are points of its label's cloud. Source: this project's design.
+
+`bags:PATH` is an .npz file with these arrays (N instances of D features, in any order, in n bags):
+
+| array      | shape           | what                                                                          |
+|------------|-----------------|-------------------------------------------------------------------------------|
+| features   | (N, D)          | a feature vector for each instance                                              |
+| bag        | (N,)            | the instance's bag, 0..n-1                                                      |
+| label      | (n,)            | class of each bag, whole numbers or names                                       |
+| fold       | (repeats, n)    | optional: test fold of each bag in each of the repeated cross-validations; (n,) |
+|            |                 | for one; without it ten stratified folds are drawn, others for each `repeat`    |
+| foreground | (N,)            | optional, bool: the instances that decide the label                             |
+
+Test bags are those of one fold; of the other bags a stratified share is held out for validation. Features are
+standardised with mean and standard deviation over the instances of the training bags alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float32, Int64
+from numpy.typing import NDArray
+
+from fcamlib.config import BagsConfig, short_source
+from fcamlib.data.arrays import (
+    Arrays,
+    check_shape,
+    class_labels,
+    load_arrays,
+    needed,
+    real_numbers,
+    require_known_classes,
+    stratified,
+)
+from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask
+from fcamlib.errors import DataError
+
+NUM_FOLDS = 10  # where a file has none
+SEPARATION = 3.0  # typical distance of a cloud's centre from the origin, in standard deviations of a cloud
+ALLOWED = {
+    "features": "features (N, D)",
+    "bag": "the bag of each instance (N,)",
+    "label": "the class of each bag (bags,)",
+    "fold": "test folds (repeats, bags)",
+    "foreground": "bool (N,)",
+}
+
+
+def bags_task(config: BagsConfig, seed: int) -> SDCTask:
+    """Train, validation and test bags of `config`; `seed` draws those of `clouds`, and nothing of a file."""
+    return _clouds(config, seed) if config.source == "clouds" else _file(config)
+
+
+def num_repeats_and_folds(source: str) -> tuple[int, int]:
+    """How many repeated cross-validations a file names, and how many folds each has; ten folds where it names none."""
+    arrays = load_arrays(source, ALLOWED)
+    if "fold" not in arrays:
+        return 0, NUM_FOLDS
+    fold = np.atleast_2d(arrays["fold"])
+    return len(fold), int(fold.max()) + 1
+
+
+def centres(num_clouds: int, num_features: int) -> NDArray[np.float64]:
+    """Centres of the clouds, the same for every seed: (clouds, D), their distance from the origin `SEPARATION`."""
+    drawn = np.random.default_rng(0).standard_normal((num_clouds, num_features))
+    return SEPARATION * drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+
+
+def _clouds(config: BagsConfig, seed: int) -> SDCTask:
+    counts = {"train": config.num_train, "validation": config.num_validation, "test": config.num_test}
+    features: list[np.ndarray] = []
+    sizes: list[np.ndarray] = []
+    label: list[np.ndarray] = []
+    foreground: list[np.ndarray] = []
+    for number, split in enumerate(SPLITS):
+        drawn = _draw(config, counts[split], np.random.default_rng([seed, number]))
+        for column, part in zip((features, sizes, label, foreground), drawn, strict=True):
+            column.append(part)
+    bag = np.repeat(np.arange(sum(counts.values())), np.concatenate(sizes))
+    split_of = np.repeat(SPLITS, list(counts.values()))
+    members = {split: split_of == split for split in SPLITS}
+    names = tuple(f"cloud {number}" for number in range(config.num_classes))
+    return _task(
+        np.concatenate(features), bag, np.concatenate(label), np.concatenate(foreground), members, names, "clouds"
+    )
+
+
+def _draw(
+    config: BagsConfig, num_bags: int, generator: np.random.Generator
+) -> tuple[Float32[np.ndarray, "N D"], Int64[np.ndarray, " n"], Int64[np.ndarray, " n"], Bool[np.ndarray, " N"]]:
+    """Features of the instances in the order of bags, sizes and labels of bags, and which instances are foreground.
+
+    A bag has 1 to `num_segments` instances, and of these 1 to a quarter are foreground.
+    """
+    label = generator.integers(config.num_classes, size=num_bags)
+    sizes = generator.integers(1, config.num_segments + 1, size=num_bags)
+    num_foreground = generator.integers(1, np.maximum(1, sizes // 4) + 1)
+    start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    order = generator.random(int(sizes.sum()))
+    bag = np.repeat(np.arange(num_bags), sizes)
+    rank = np.empty(len(bag), dtype=np.int64)
+    rank[np.lexsort((order, bag))] = np.arange(len(bag))  # a random order inside each bag
+    foreground = rank - start[bag] < num_foreground[bag]
+    cloud = np.where(foreground, label[bag], config.num_classes + generator.integers(config.num_classes, size=len(bag)))
+    features = centres(2 * config.num_classes, config.num_features)[cloud]
+    features = features + generator.standard_normal(features.shape)
+    return features.astype(np.float32), sizes, label, foreground
+
+
+def _file(config: BagsConfig) -> SDCTask:
+    source = config.source
+    arrays = load_arrays(source, ALLOWED)
+    features, bag, raw = (needed(arrays, source, name, ALLOWED[name]) for name in ("features", "bag", "label"))
+    check_shape(features, source, "features", (-1, -1), "(N, D), instances by features,")
+    check_shape(bag, source, "bag", (len(features),), f"one bag for each of the {len(features)} instances")
+    check_shape(raw, source, "label", (-1,), "one label for each bag")
+    values, (label, names) = real_numbers(features, source, "features"), class_labels(raw, source)
+    _check_bags(bag, len(label), source)
+    foreground = arrays.get("foreground", np.zeros(len(bag), dtype=bool))
+    check_shape(foreground, source, "foreground", (len(bag),), f"bool {(len(bag),)}")
+    members = _members(arrays, label, config)
+    values = _standardised(values, members["train"][bag])
+    return _task(values, bag.astype(np.int64), label, foreground.astype(bool), members, names, short_source(source))
+
+
+def _check_bags(bag: np.ndarray, num_bags: int, source: str) -> None:
+    if bag.dtype.kind not in "iu":
+        raise DataError(f"dataset='{source}': 'bag' holds {bag.dtype}: give whole numbers.")
+    unknown = bag[(bag < 0) | (bag >= num_bags)]
+    if unknown.size:
+        raise DataError(
+            f"dataset='{source}': bag {int(unknown[0])} has no label: 'label' has {num_bags} entries, for the bags "
+            f"0 to {num_bags - 1}."
+        )
+    empty = np.flatnonzero(np.bincount(bag, minlength=num_bags) == 0)
+    if empty.size:
+        raise DataError(
+            f"dataset='{source}': bag {int(empty[0])} is empty ({empty.size} such bags): give each at least one "
+            "instance, or leave its label out and number the bags anew."
+        )
+
+
+def _members(arrays: Arrays, label: Int64[np.ndarray, " n"], config: BagsConfig) -> dict[str, NDArray[np.bool_]]:
+    """Bags of each split: the test fold, a stratified share of the others for validation, and the rest."""
+    source, repeat, fold = config.source, config.repeat, config.fold
+    if "fold" in arrays:
+        folds = np.atleast_2d(arrays["fold"])
+        check_shape(folds, source, "fold", (-1, len(label)), f"(repeats, {len(label)})")
+        if folds.dtype.kind not in "iu":
+            raise DataError(f"dataset='{source}': 'fold' holds {folds.dtype}: give whole numbers.")
+        if repeat >= len(folds):
+            raise DataError(f"repeat={repeat} is not in dataset='{source}': choose 0 to {len(folds) - 1}.")
+        of = folds[repeat]
+    else:
+        of = stratified(label, [1 / NUM_FOLDS] * NUM_FOLDS, seed=repeat)
+    if fold not in of:
+        known = ", ".join(map(str, np.unique(of).tolist()))
+        raise DataError(f"fold={fold} has no bag in dataset='{source}', repeat {repeat}: choose one of {known}.")
+    others = np.flatnonzero(of != fold)
+    shares = (1 - config.validation_share, config.validation_share)
+    held_out = np.zeros(len(label), dtype=bool)
+    if others.size:
+        part = stratified(label[others], shares, seed=repeat * 1_000 + fold)
+        held_out[others[part == 1]] = True
+    members = {"train": (of != fold) & ~held_out, "validation": held_out, "test": of == fold}
+    for split, chosen in members.items():
+        if not chosen.any():
+            raise DataError(f"dataset='{source}': no bag is left for {split} beside fold {fold}: give more bags.")
+    require_known_classes(label, members, source)
+    return members
+
+
+def _standardised(features: Float32[np.ndarray, "N D"], train: Bool[np.ndarray, " N"]) -> Float32[np.ndarray, "N D"]:
+    """Each feature with mean 0 and standard deviation 1 over the training instances; a constant one becomes 0."""
+    seen = features[train].astype(np.float64)
+    mean, deviation = seen.mean(axis=0), seen.std(axis=0)
+    is_constant = deviation <= 1e-9 * np.abs(seen).max(axis=0)
+    scaled = (features - mean) / np.where(is_constant, 1.0, deviation)
+    return np.where(is_constant, 0.0, scaled).astype(np.float32)
+
+
+def _task(
+    features: Float32[np.ndarray, "N D"],
+    bag: Int64[np.ndarray, " N"],
+    label: Int64[np.ndarray, " n"],
+    foreground: Bool[np.ndarray, " N"],
+    members: dict[str, NDArray[np.bool_]],
+    names: tuple[str, ...],
+    title: str,
+) -> SDCTask:
+    bank, order = Bank(torch.from_numpy(features)), np.argsort(bag, kind="stable")
+    sizes = np.bincount(bag, minlength=len(label))
+    start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    splits = {}
+    for split, chosen in members.items():
+        rows = np.flatnonzero(chosen)
+        place = np.arange(sizes[rows].max())
+        mask = place < sizes[rows, None]  # (n, M)
+        instance = order[np.where(mask, start[rows, None] + place, 0)]  # padding points at any instance
+        splits[split] = SDCData(
+            bank,
+            torch.from_numpy(instance.astype(np.int32)),
+            torch.from_numpy(label[rows]),
+            torch.from_numpy(foreground[instance] & mask),
+            None if mask.all() else torch.from_numpy(mask),
+        )
+    return SDCTask(splits, names, title)

@@ -1,0 +1,60 @@
+"""The linear orthogonal task: foreground of class k is the unit vector e_k, background lies on one extra axis.
+
+Source: arXiv 2307.13421, sec. 3.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fcamlib.config.orthogonal import OrthogonalConfig
+from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask
+
+
+def orthogonal_task(config: OrthogonalConfig, seed: int) -> SDCTask:
+    """Train, validation and test instances of `config`, drawn with `seed`.
+
+    Segments have C + 1 features. The foreground, at the first place, is e_k for the label k with Gaussian noise on
+    every axis; a background segment is Gaussian on the last axis and zero on the others. Labels are uniform.
+    The bank is float64: first each split's foreground, one row an instance, then its background.
+    """
+    counts = {"train": config.num_train, "validation": config.num_validation, "test": config.num_test}
+    parts: list[NDArray[np.float64]] = []
+    drawn: dict[str, tuple[NDArray[np.int64], NDArray[np.int32]]] = {}
+    start = 0
+    for number, split in enumerate(SPLITS):
+        generator = np.random.default_rng([seed, number])
+        values, label, segments = _draw(config, counts[split], generator)
+        parts.append(values)
+        drawn[split] = label, segments + np.int32(start)
+        start += len(values)
+    bank = Bank(torch.from_numpy(np.concatenate(parts)))
+    splits = {split: _data(bank, label, segments) for split, (label, segments) in drawn.items()}
+    return SDCTask(splits, tuple(map(str, range(config.num_classes))), "linear orthogonal task")
+
+
+def _draw(
+    config: OrthogonalConfig, num_instances: int, generator: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int32]]:
+    """Rows of the bank, labels and indices of one split."""
+    classes, places = config.num_classes, config.num_segments - 1
+    num_backgrounds = config.num_backgrounds or num_instances * places
+    label = generator.integers(classes, size=num_instances)
+    values = np.zeros((num_instances + num_backgrounds, classes + 1))
+    foreground = values[:num_instances]
+    foreground += np.sqrt(config.foreground_variance) * generator.standard_normal(foreground.shape)
+    foreground[np.arange(num_instances), label] += 1.0
+    values[num_instances:, classes] = np.sqrt(config.background_variance) * generator.standard_normal(num_backgrounds)
+    shape = (num_instances, places)
+    chosen = generator.integers(num_backgrounds, size=shape) if config.num_backgrounds else np.arange(num_backgrounds)
+    background = num_instances + chosen.reshape(shape)
+    segments = np.concatenate([np.arange(num_instances)[:, None], background], axis=1)
+    return values, label, segments.astype(np.int32)
+
+
+def _data(bank: Bank, label: NDArray[np.int64], segments: NDArray[np.int32]) -> SDCData:
+    foreground = torch.zeros(segments.shape, dtype=torch.bool)
+    foreground[:, 0] = True
+    return SDCData(bank, torch.from_numpy(segments), torch.from_numpy(label), foreground)

@@ -1,0 +1,130 @@
+r"""Tables of a repeated cross-validation, and paired tests over its folds.
+
+The folds of a cross-validation share training data, so a t-test that takes them for independent finds differences that
+are not there. The corrected resampled t-test widens the variance of the mean difference over J folds,
+
+$$\mathrm{Var} = \Bigl(\frac1J + \frac{n_\mathrm{test}}{n_\mathrm{train}}\Bigr) s^2,$$
+
+where s² is the variance of the folds' differences. The Wilcoxon signed-rank test over the means of the repeats is
+shown beside it where there are at least six repeats, the least that can reach p < 0.05.
+Source: Nadeau and Bengio 2003; for repeated cross-validation Bouckaert and Frank 2004.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from scipy import stats
+
+LABELS = {
+    "soft": "SA",
+    "hard": "HA",
+    "lvml": "LVML",
+    "hybrid": "hybrid",
+    "abmil": "ABMIL",
+    "gated-abmil": "gated ABMIL",
+}
+COLUMNS = {"accuracy": "accuracy", "auc": "AUC", "calibration_error": "calibration error", "loss": "loss in nats"} | {
+    "attention_entropy": "attention entropy"
+}
+PAIRS = (("hybrid", "soft"), ("hybrid", "hard"), ("lvml", "soft"), ("soft", "abmil"), ("hybrid", "abmil"))
+LEAST_REPEATS = 6  # for a two-sided Wilcoxon test to reach p < 0.05
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """Mean difference over folds, its 95 % interval and p-value, and Wilcoxon's p over repeats where it is defined."""
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    p_wilcoxon: float | None
+
+
+def corrected_t_test(
+    difference: Float[np.ndarray, " J"], test_share: float, repeat_means: Float[np.ndarray, " R"]
+) -> PairedTest:
+    """The corrected resampled t-test of zero mean difference.
+
+    Parameters
+    ----------
+    difference : (J,) float
+        One per repeat and fold, at least two.
+    test_share : float
+        n_test / n_train, in (0, inf).
+    repeat_means : (R,) float
+        Mean difference of each repeat.
+    """
+    count = len(difference)
+    mean, deviation = float(difference.mean()), float(difference.std(ddof=1))
+    error = np.sqrt(1 / count + test_share) * deviation
+    half = float(stats.t.ppf(0.975, count - 1) * error)
+    p = 2 * float(stats.t.sf(abs(mean) / error, count - 1)) if error > 0 else (1.0 if mean == 0 else 0.0)
+    wilcoxon = None
+    if len(repeat_means) >= LEAST_REPEATS and np.any(repeat_means != 0):
+        wilcoxon = float(stats.wilcoxon(repeat_means).pvalue)
+    return PairedTest(mean, mean - half, mean + half, p, wilcoxon)
+
+
+def results_table(history: pd.DataFrame, digits: int = 3) -> pd.DataFrame:
+    """Mean over repeats of each measure, one row per method; for accuracy also the standard deviation over repeats.
+
+    A repeat's value is the mean over its folds weighted by their test bags; "-" where a measure is not defined.
+    """
+    rows = {}
+    for method in _methods(history):
+        part = history[history["method"] == method]
+        row = {}
+        for measure, shown in COLUMNS.items():
+            values = _by_repeat(part, measure)
+            row[shown] = "-" if values.empty else f"{values.mean():.{digits}f}"
+            if measure == "accuracy" and len(values) > 1:
+                row[shown] += f" ± {values.std(ddof=1):.{digits}f}"
+        rows[LABELS.get(method, method)] = row | {"folds": len(part)}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
+
+
+def paired_table(
+    history: pd.DataFrame, measure: str = "accuracy", pairs: Sequence[tuple[str, str]] = PAIRS, digits: int = 3
+) -> pd.DataFrame:
+    """Differences of methods on the same folds, with the corrected t-test; pairs of methods that were run."""
+    present, rows = set(history["method"]), []
+    for first, second in pairs:
+        if not {first, second} <= present:
+            continue
+        found = paired_test(history, measure, first, second)
+        verdict = "no difference found" if found.low <= 0 <= found.high else "higher" if found.low > 0 else "lower"
+        rows.append(
+            {"comparison": f"{LABELS[first]} - {LABELS[second]}", "difference": f"{found.difference:+.{digits}f}"}
+            | {"95 % interval": f"[{found.low:+.{digits}f}, {found.high:+.{digits}f}]", "p": f"{found.p:.2g}"}
+            | {"p (Wilcoxon)": "-" if found.p_wilcoxon is None else f"{found.p_wilcoxon:.2g}", "verdict": verdict}
+        )
+    columns = ["comparison", "difference", "95 % interval", "p", "p (Wilcoxon)", "verdict"]
+    return pd.DataFrame(rows, columns=columns).set_index("comparison")
+
+
+def paired_test(history: pd.DataFrame, measure: str, first: str, second: str) -> PairedTest:
+    """The test of `first` less `second` over the folds that both have."""
+    wide = history.pivot(index=["repeat", "fold"], columns="method", values=measure)[[first, second]].dropna()
+    difference = (wide[first] - wide[second]).to_numpy(dtype=np.float64)
+    sizes = history[history["method"] == first].groupby("repeat")["n"]
+    num_test, num_bags = float(sizes.mean().mean()), float(sizes.sum().mean())
+    by_repeat = (wide[first] - wide[second]).groupby("repeat").mean().to_numpy(dtype=np.float64)
+    return corrected_t_test(difference, num_test / (num_bags - num_test), by_repeat)
+
+
+def _methods(history: pd.DataFrame) -> list[str]:
+    present = set(history["method"])
+    return [method for method in LABELS if method in present] + sorted(present - set(LABELS))
+
+
+def _by_repeat(part: pd.DataFrame, measure: str) -> pd.Series:
+    """Value of each repeat: folds weighted by their number of test bags, folds without a value left out."""
+    known = part.dropna(subset=[measure])
+    weighted = (known[measure] * known["n"]).groupby(known["repeat"]).sum()
+    return weighted / known.groupby("repeat")["n"].sum()

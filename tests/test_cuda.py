@@ -1,0 +1,129 @@
+"""On a GPU: the numbers of the CPU, graphs that change nothing, and runs that resume bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from fcamlib import training
+from fcamlib.bench_sides import random_pictures
+from fcamlib.config import Phase, TrainingConfig
+from fcamlib.cuda_graphs import GraphedStep
+from fcamlib.data.sdc import Bank, SDCData, SDCTask
+from fcamlib.evaluation import evaluate
+from fcamlib.fcam import FCAM, PARADIGMS
+from fcamlib.networks import classification_network, focus_network
+from fcamlib.numerics import Numerics, reproducible
+from fcamlib.training import FitResult, fit
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+
+HYBRID = (
+    Phase(paradigm="soft", epochs=2, learning_rates=(0.02, 0.01), search_epochs=1),
+    Phase(paradigm="hard", epochs=2, learning_rates=(0.01,)),
+)
+
+
+def data(num_instances: int, seed: int) -> SDCData:
+    """Mosaics of three out of 200 random pictures; the label is a class that the first picture decides."""
+    pictures = random_pictures(200, seed=0)
+    bank = Bank(torch.from_numpy(pictures.values), scale=2 / 255, shift=-1.0, pictures=True)
+    generator = torch.Generator().manual_seed(seed)
+    segments = torch.randint(200, (num_instances, 3), generator=generator, dtype=torch.int32)
+    place = torch.randint(3, (num_instances,), generator=generator)
+    foreground = torch.nn.functional.one_hot(place, 3).bool()
+    label = segments.gather(1, place[:, None]).squeeze(1).long() % 3
+    return SDCData(bank, segments, label, foreground)
+
+
+def task() -> SDCTask:
+    splits = {"train": data(300, 1), "validation": data(64, 2), "test": data(64, 3)}
+    return SDCTask(splits, ("a", "b", "c"), "random pictures")
+
+
+def model(numerics: Numerics) -> FCAM:
+    generator = torch.Generator().manual_seed(5)
+    shape = (3, 32, 32)
+    both = focus_network("cifar10", shape, generator), classification_network("cifar10", shape, 3, generator)
+    built = FCAM(*both)
+    numerics.place(built)
+    return built
+
+
+def trained(config: TrainingConfig, phases: tuple[Phase, ...] = HYBRID) -> tuple[FCAM, FitResult]:
+    numerics = Numerics.of(config)
+    built = model(numerics)
+    return built, fit(built, task().to(numerics.device), phases, config, seed=3)
+
+
+def losses(result: FitResult) -> list[float]:
+    return [row["train_loss"] for row in result.history]
+
+
+def config(**given: str | int) -> TrainingConfig:
+    return TrainingConfig.model_validate({"batch_size": 64, "device": "cuda"} | given)
+
+
+def test_training_in_float64_follows_the_cpu() -> None:
+    there, on_gpu = trained(config(precision="float64"))
+    here, on_cpu = trained(config(precision="float64", device="cpu"))
+    assert losses(on_gpu) == pytest.approx(losses(on_cpu), rel=1e-9)
+    for (name, ours), theirs in zip(there.named_parameters(), here.parameters(), strict=True):
+        assert_close(ours.cpu(), theirs, rtol=1e-6, atol=1e-9, msg=name)
+
+
+@pytest.mark.parametrize("precision", ["float32", "tfloat32", "bfloat16"])
+def test_graphed_steps_are_the_plain_steps_bit_for_bit(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, graphed = trained(config(precision=precision))
+    monkeypatch.setattr(GraphedStep, "__call__", lambda self, index: self.step(index))
+    _, plain = trained(config(precision=precision))
+    assert losses(graphed) == losses(plain)
+
+
+def test_adam_steps_are_graphed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    phases = (Phase(paradigm="lvml", epochs=3, learning_rates=(0.001,), optimizer="adam"),)
+    _, graphed = trained(config(), phases)
+    monkeypatch.setattr(GraphedStep, "__call__", lambda self, index: self.step(index))
+    _, plain = trained(config(), phases)
+    assert losses(graphed) == losses(plain)
+    assert losses(graphed)[-1] < losses(graphed)[0]
+
+
+def test_resumed_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+    _, whole = trained(config())
+    checkpoint = tmp_path / "checkpoint.safetensors"
+
+    class Stop(Exception):
+        pass
+
+    def stop(row: training.Row) -> None:
+        if row["epoch"] == 2 and row["learning_rate"] != 0.02:
+            raise Stop
+
+    numerics = Numerics.of(config())
+    for attempt in range(2):
+        built = model(numerics)
+        on_epoch = stop if attempt == 0 else None
+        try:
+            result = fit(built, task().to(numerics.device), HYBRID, config(), 3, checkpoint, on_epoch)
+        except Stop:
+            assert attempt == 0
+    assert losses(result) == losses(whole)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-9), ("float32", 1e-4), ("bfloat16", 0.05)])
+def test_scores_are_those_of_the_cpu(precision: str, tolerance: float) -> None:
+    numerics = Numerics.of(config(precision=precision))
+    reference = Numerics(torch.device("cpu"), torch.float64)
+    with reproducible(1):
+        there = evaluate(model(numerics), data(64, 7).to(numerics.device), numerics=numerics)
+        here = evaluate(model(reference), data(64, 7), numerics=reference)
+    for paradigm in PARADIGMS:
+        for name in ("a_z", "s_y", "loss"):
+            ours = torch.as_tensor(getattr(there[paradigm], name)).double()
+            theirs = torch.as_tensor(getattr(here[paradigm], name)).double()
+            assert_close(ours, theirs, rtol=0, atol=tolerance, msg=f"{paradigm} {name}")

@@ -1,0 +1,190 @@
+"""Encoders: against loops written in numpy; padding and duplicates change nothing; order matters where it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+from torch import Tensor
+from torch.testing import assert_close
+
+from fcamlib.config.text import TEXT_ENCODERS
+from fcamlib.data.sdc import Bank, SDCData, SDCTask, distinct, every_occurrence
+from fcamlib.encoders import EMBEDDING_DIM, ENCODERS, NUM_HEADS, Transformer, build_encoder, positions
+from fcamlib.errors import UserError
+from fcamlib.evaluation import evaluate
+from fcamlib.fcam import FCAM, PARADIGMS
+from fcamlib.networks import classification_network, focus_network
+
+NUM_WORDS, K = 23, 3
+POSTS = ([5, 2, 9, 2], [7], [1, 4, 6, 8, 3, 5, 20])  # word 2 twice in a post, word 5 in two
+Y = torch.tensor([2, 0, 1])
+
+
+def task(posts: tuple[list[int], ...] = POSTS, extra: int = 0, filler: int = 0, label: Tensor = Y) -> SDCTask:
+    """Posts padded to their longest plus `extra` places, with `filler` as the word of the padding."""
+    longest = max(map(len, posts)) + extra
+    segments = torch.full((len(posts), longest), filler, dtype=torch.int32)
+    mask = torch.zeros(len(posts), longest, dtype=torch.bool)
+    for row, post in enumerate(posts):
+        segments[row, : len(post)] = torch.tensor(post, dtype=torch.int32)
+        mask[row, : len(post)] = True
+    foreground = torch.zeros_like(mask)
+    foreground[:, 0] = True
+    data = SDCData(Bank(torch.arange(NUM_WORDS), words=True), segments, label, foreground, mask)
+    return SDCTask({"train": data}, tuple("abc"), "toy")
+
+
+def model(encoder: str, dtype: torch.dtype = torch.float64, seed: int = 0) -> FCAM:
+    generator = torch.Generator().manual_seed(seed)
+    built, shape = build_encoder(encoder, task(), generator, dtype)
+    focus = focus_network("text50", shape, generator, dtype)
+    return FCAM(focus, classification_network("text200", shape, K, generator, dtype), built)
+
+
+def numbers(
+    fcam: FCAM, data: SDCData, paradigm: str, table: Callable[[Tensor], tuple[Tensor, Tensor]] = distinct
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Losses (B,), log probabilities (B, K) and the gradients of the mean loss."""
+    rows, index = table(data.segments)
+    segments = data.bank.rows(rows, torch.float32)
+    output = fcam(segments, index, paradigm, data.mask)
+    fcam.zero_grad()
+    output.loss(paradigm, data.label).backward()
+    gradients = [p.grad.clone() for p in fcam.parameters() if p.grad is not None]
+    return output.loss(paradigm, data.label, "none").detach(), output.log_prob(paradigm).detach(), gradients
+
+
+def test_networks_have_the_sizes_of_the_paper() -> None:
+    generator = torch.Generator().manual_seed(0)
+    large, small = (focus_network(name, (100,), generator) for name in ("text200", "text50"))
+    classifier = classification_network("text200", (100,), 3, generator)
+    sizes = [[tuple(p.shape) for p in network.parameters()] for network in (large, small, classifier)]
+    assert sizes[0] == [(200, 100), (200,), (1, 200), (1,)]
+    assert sizes[1] == [(50, 100), (50,), (1, 50), (1,)]
+    assert sizes[2] == [(200, 100), (200,), (3, 200), (3,)]
+    vectors = torch.randn(4, 100, generator=generator)
+    weight, bias, row, last = large.parameters()
+    wanted = torch.relu(vectors @ weight.T + bias) @ row[0] + last
+    assert_close(large(vectors), wanted)
+
+
+def test_names_known_to_the_configuration_exist() -> None:
+    assert set(TEXT_ENCODERS) <= set(ENCODERS)
+
+
+@pytest.mark.parametrize("paradigm", PARADIGMS)
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-6), (torch.float64, 1e-13)])
+def test_each_word_once_equals_every_place(paradigm: str, dtype: torch.dtype, tolerance: float) -> None:
+    fcam, data = model("embedding", dtype), task().splits["train"]
+    once, plain = numbers(fcam, data, paradigm), numbers(fcam, data, paradigm, every_occurrence)
+    for got, wanted in zip((*once[:2], *once[2]), (*plain[:2], *plain[2]), strict=True):
+        assert_close(got, wanted, rtol=tolerance, atol=tolerance)
+    words = data.bank.rows(distinct(data.segments)[0], dtype)
+    assert len(words) < int(data.mask.sum())  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("paradigm", PARADIGMS)
+@pytest.mark.parametrize("encoder", TEXT_ENCODERS)
+def test_padding_changes_no_number(encoder: str, paradigm: str) -> None:
+    fcam = model(encoder)
+    wanted = numbers(fcam, task().splits["train"], paradigm)
+    for changed in (task(extra=4), task(filler=11), task(extra=9, filler=5), task(extra=3)):
+        data = changed.splits["train"]
+        for got in (numbers(fcam, data, paradigm), numbers(fcam, data.trimmed(), paradigm)):
+            for a, b in zip((*got[:2], *got[2]), (*wanted[:2], *wanted[2]), strict=True):
+                assert_close(a, b, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("encoder", TEXT_ENCODERS)
+def test_a_post_scores_alike_alone_and_beside_longer_ones(encoder: str) -> None:
+    fcam = model(encoder)
+    together = evaluate(fcam, task().splits["train"])
+    for row, post in enumerate(POSTS):
+        alone = evaluate(fcam, task((post,), label=Y[row : row + 1]).splits["train"])
+        for paradigm in PARADIGMS:
+            for name in ("a_z", "s_y", "loss"):
+                wanted = getattr(together[paradigm], name)[row]
+                assert getattr(alone[paradigm], name)[0] == pytest.approx(wanted, rel=1e-11)
+
+
+@pytest.mark.parametrize("paradigm", PARADIGMS)
+def test_word_order_matters_to_the_transformer_alone(paradigm: str) -> None:
+    one, other = task(([5, 2, 9, 1],), label=Y[:1]).splits["train"], task(([9, 1, 2, 5],), label=Y[:1]).splits["train"]
+    simple, transformer = model("embedding"), model("transformer")
+    assert_close(numbers(simple, one, paradigm)[1], numbers(simple, other, paradigm)[1], rtol=1e-12, atol=0)
+    gap = (numbers(transformer, one, paradigm)[1] - numbers(transformer, other, paradigm)[1]).abs().max()
+    assert gap > 1e-3
+
+
+def test_positions_are_sinusoids_of_the_place() -> None:
+    wanted = [[0, 1, 0, 1], [np.sin(1), np.cos(1), np.sin(0.01), np.cos(0.01)]]
+    wanted.append([np.sin(2), np.cos(2), np.sin(0.02), np.cos(0.02)])
+    assert_close(positions(3, 4), torch.tensor(wanted, dtype=torch.float64))
+
+
+def test_transformer_equals_loops_over_heads_and_words() -> None:
+    encoder = model("transformer").encoder
+    assert isinstance(encoder, Transformer)
+    data = task(extra=2, filler=3).splits["train"]
+    got = encoder(data.bank.values[data.segments.long()], data.mask).detach().numpy()
+    state = {name: value.numpy() for name, value in encoder.state_dict().items()}
+    size = EMBEDDING_DIM // NUM_HEADS
+    assert size == 50
+    for row, post in enumerate(POSTS):
+        h = state["embedding.words.weight"][post] + positions(len(post), EMBEDDING_DIM).numpy()
+        projected = h @ state["attention.in_proj_weight"].T + state["attention.in_proj_bias"]
+        query, key, value = np.split(projected, 3, axis=1)
+        heads = []
+        for head in range(NUM_HEADS):
+            part = slice(head * size, (head + 1) * size)
+            weight = softmax(query[:, part] @ key[:, part].T / np.sqrt(size), axis=1)
+            heads.append(weight @ value[:, part])
+        mixed = np.concatenate(heads, axis=1) @ state["attention.out_proj.weight"].T
+        wanted = h + mixed + state["attention.out_proj.bias"]
+        np.testing.assert_allclose(got[row, : len(post)], wanted, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("encoder", TEXT_ENCODERS)
+def test_one_word_512_words_and_unknown_words_only(encoder: str) -> None:
+    fcam = model(encoder)
+    long = [1 + i % (NUM_WORDS - 1) for i in range(512)]
+    scores = evaluate(fcam, task(([4], long, [0, 0, 0])).splits["train"])
+    for paradigm in PARADIGMS:
+        assert np.isfinite(scores[paradigm].loss).all()
+        assert scores[paradigm].a_z[0] == pytest.approx(1.0, abs=1e-12)
+        assert 0 < scores[paradigm].a_z[1] < 1
+    for name in ("s_y", "loss"):  # with one word all paradigms are one
+        values = [getattr(scores[paradigm], name)[0] for paradigm in PARADIGMS]
+        assert max(values) - min(values) < 1e-12
+    if encoder == "embedding":  # three times the same zero vector
+        assert scores["soft"].a_z[2] == pytest.approx(1 / 3, abs=1e-12)
+
+
+@pytest.mark.parametrize("encoder", TEXT_ENCODERS)
+def test_initial_weights_come_from_the_generator_alone(encoder: str) -> None:
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
+    first, again, other = (
+        build_encoder(encoder, task(), torch.Generator().manual_seed(seed), torch.float64)[0].state_dict()
+        for seed in (0, 0, 1)
+    )
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert all(torch.equal(value, again[name]) for name, value in first.items())
+    words = next(name for name in first if name.endswith("words.weight"))
+    assert not torch.equal(first[words], other[words])
+    assert torch.equal(first[words][0], torch.zeros(EMBEDDING_DIM, dtype=torch.float64))
+    assert float(first[words][1:].std()) == pytest.approx(1.0, abs=0.05)
+
+
+def test_wrong_encoders_are_one_sentence() -> None:
+    generator = torch.Generator().manual_seed(0)
+    with pytest.raises(UserError, match="encoder='bert' is unknown: choose one of embedding, transformer"):
+        build_encoder("bert", task(), generator)
+    data = task().splits["train"]
+    vectors = SDCData(Bank(torch.ones(NUM_WORDS, 2)), data.segments, data.label, data.foreground, data.mask)
+    with pytest.raises(UserError, match="needs words"):
+        build_encoder("embedding", SDCTask({"train": vectors}, tuple("abc"), "toy"), generator)

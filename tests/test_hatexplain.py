@@ -1,0 +1,278 @@
+"""HateXplain: what the files must hold, labels and rationales by rule, and the download. All posts here are made up."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fcamlib.config import TextConfig, experiment
+from fcamlib.config.text import text_fingerprint
+from fcamlib.data import hatexplain, text
+from fcamlib.data.hatexplain import DIVISIONS, OFFICIAL, POSTS, SUMS, Layout, download, hatexplain_corpus
+from fcamlib.errors import DataError
+
+SMALL = Layout(8, (("train", 3), ("val", 2), ("test", 2)))
+Json = dict[str, Any]
+
+
+def entry(tokens: str, labels: str, *rationales: str) -> Json:
+    """A post of the official layout; labels by their first letter."""
+    names = {"n": "normal", "o": "offensive", "h": "hatespeech"}
+    return {
+        "post_id": "x",
+        "annotators": [{"label": names[label], "annotator_id": 1, "target": ["None"]} for label in labels],
+        "rationales": [[int(mark) for mark in rationale] for rationale in rationales],
+        "post_tokens": tokens.split(),
+    }
+
+
+def small() -> tuple[Json, Json]:
+    posts = {
+        "a": entry("mild grey morning", "nnh"),
+        "b": entry("loud bang over there", "ohh", "0110", "0100", "0011"),
+        "c": entry("two words", "ohn", "01", "10"),  # no majority
+        "d": entry("one more calm day", "nnn"),
+        "e": entry("a b c d e", "oho", "10000", "11000"),
+        "f": entry("quiet", "nno"),
+        "g": entry("far away thunder", "hhh", "001", "001", "011"),
+        "h": entry("not in the split", "non"),
+    }
+    return posts, {"train": ["a", "b", "c"], "val": ["d", "e"], "test": ["f", "g"]}
+
+
+def put(folder: Path, posts: Any, divisions: Any) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in ((POSTS, posts), (DIVISIONS, divisions)):
+        raw = content if isinstance(content, bytes) else json.dumps(content).encode()
+        (folder / name).write_bytes(raw)
+    return f"hatexplain:{folder}"
+
+
+def official() -> tuple[Json, Json]:
+    """As many posts as the official files, of made-up words, one post in three with rationales."""
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(2, 9, size=OFFICIAL.num_posts).tolist()
+    words = generator.integers(40, size=(OFFICIAL.num_posts, 8)).tolist()
+    marks = generator.integers(2, size=(OFFICIAL.num_posts, 2, 8)).tolist()
+    posts = {}
+    for number, length in enumerate(lengths):
+        posts[f"p{number}"] = entry(" ".join(f"w{word}" for word in words[number][:length]), "hho")
+        if number % 3 == 0:
+            posts[f"p{number}"]["rationales"] = [mask[:length] for mask in marks[number]]
+    names, start = {}, 0
+    for split, size in OFFICIAL.split_sizes:
+        names[split] = [f"p{number}" for number in range(start, start + size)]
+        start += size
+    return posts, names
+
+
+def test_official_sizes_are_accepted_and_every_mask_lies_on_its_words(tmp_path: Path) -> None:
+    posts, divisions = official()
+    source = put(tmp_path, posts, divisions)
+    task = text.text_task(TextConfig(source=source), 0)
+    assert task.title == "HateXplain"
+    words = {word: place for place, word in enumerate(sorted(f"w{word}" for word in range(40)), start=1)}
+    assert len(task.bank.values) == len(words) + 1
+    for split, name in hatexplain.SPLIT_NAMES.items():
+        data = task.splits[split]
+        assert data.mask is not None and len(data) == dict(OFFICIAL.split_sizes)[name]
+        columns = [column.tolist() for column in (data.segments, data.mask, data.foreground)]
+        for number, segments, mask, foreground in zip(divisions[name], *columns, strict=True):
+            post = posts[number]
+            rest = data.num_segments - len(post["post_tokens"])
+            marked = [any(marks) for marks in zip(*post["rationales"], strict=True)] or [False] * (8 - rest)
+            assert foreground == marked + [False] * rest
+            assert mask == [True] * (8 - rest) + [False] * rest
+            assert segments == [words[word] for word in post["post_tokens"]] + [0] * rest
+
+
+def test_editions_are_told_by_the_number_of_posts(tmp_path: Path) -> None:
+    posts, divisions = small()
+    del posts["h"]
+    corpus = hatexplain_corpus(put(tmp_path / "reduced", posts, divisions), "majority", "union", SMALL)
+    assert corpus.title == "HateXplain (reduced copy)"
+    posts |= {"h": entry("one", "nnn"), "i": entry("two", "nnn")}
+    with pytest.raises(DataError, match=r"it holds 9 posts, it has to hold 8, or the 7 of the split"):
+        hatexplain_corpus(put(tmp_path / "more", posts, divisions), "majority", "union", SMALL)
+
+
+@pytest.mark.parametrize(
+    "label, rationale, labels, b, e",
+    [
+        ("majority", "union", [0, 2], "0111", "11000"),
+        ("majority", "majority", [0, 2], "0110", "10000"),
+        ("majority", "first", [0, 2], "0110", "10000"),
+        ("first", "union", [0, 1, 1], "0111", "11000"),
+    ],
+)
+def test_labels_and_rationales_by_rule(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, label: Any, rationale: Any, labels: list[int], b: str, e: str
+) -> None:
+    corpus = hatexplain_corpus(put(tmp_path, *small()), label, rationale, SMALL)
+    train, validation = corpus.splits["train"], corpus.splits["validation"]
+    assert corpus.class_names == ("normal", "offensive", "hatespeech")
+    assert [post.label for post in train] == labels
+    assert "".join(str(int(mark)) for mark in train[1].rationale) == b
+    assert "".join(str(int(mark)) for mark in validation[1].rationale) == e
+    assert train[0].rationale == () and train[0].tokens == ("mild", "grey", "morning")
+    lost = "1 posts of HateXplain's train split have no majority label" in caplog.text
+    assert lost == (label == "majority")
+
+
+def test_even_number_of_marks_needs_more_than_half(tmp_path: Path) -> None:
+    posts, divisions = small()
+    posts["e"] = entry("a b c d e", "ooh", "11000", "01100")
+    corpus = hatexplain_corpus(put(tmp_path, posts, divisions), "majority", "majority", SMALL)
+    assert corpus.splits["validation"][1].rationale == (False, True, False, False, False)
+
+
+def _without(name: str, field: str) -> Callable[[Json, Json], None]:
+    return lambda posts, divisions: posts[name].pop(field)
+
+
+def _set(name: str, field: str, value: Any) -> Callable[[Json, Json], None]:
+    return lambda posts, divisions: posts[name].update({field: value})
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (_without("b", "post_tokens"), r"dataset.json': post 'b': field post_tokens: field required"),
+        (_set("b", "post_tokens", []), r"post 'b': field post_tokens: list should have at least 1 item"),
+        (_set("b", "annotators", [{"label": "rude"}]), r"post 'b': field annotators.0.label: input should be 'normal'"),
+        (_set("b", "rationales", [[0, 1, 1]]), r"post 'b': field rationales.0 has 3 entries for 4 tokens"),
+        (_set("b", "rationales", [[0, 1, 1, 2]]), r"post 'b': field rationales.0.3: input should be less than"),
+        (lambda posts, divisions: posts.pop("g"), r"divisions.json': post 'g' of the split 'test' is not in dataset"),
+        (lambda posts, divisions: divisions["val"].pop(), r"the split 'val' is of 1 posts, it has to hold 2"),
+        (lambda posts, divisions: divisions.pop("val"), r"the split 'val' is missing, it has to hold 2"),
+        (lambda posts, divisions: divisions["val"].__setitem__(0, "a"), r"post 'a' stands in the split twice"),
+        (lambda posts, divisions: divisions.update(train="a"), r"entry 'train': input should be a valid array"),
+    ],
+)
+def test_wrong_content_is_one_sentence_without_a_word_of_a_post(
+    tmp_path: Path, change: Callable[[Json, Json], None], message: str
+) -> None:
+    posts, divisions = small()
+    change(posts, divisions)
+    with pytest.raises(DataError, match=message) as caught:
+        hatexplain_corpus(put(tmp_path, posts, divisions), "majority", "union", SMALL)
+    assert "\n" not in str(caught.value) and "bang" not in str(caught.value)
+    assert not (tmp_path / SUMS).exists()
+
+
+@pytest.mark.parametrize("file", [POSTS, DIVISIONS])
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b'{"a": [1,\n 2', r"it is not JSON \(EOF while parsing a list at line 2 column 2\)"),
+        (b"", r"is empty"),
+        (b"  \n", r"is empty"),
+        (b'{\n"a": "\xff"}', r"line 2 of .* is not UTF-8 text \(byte 0xff\)"),
+        (b"[1, 2]", r"it is not a JSON object"),
+    ],
+)
+def test_broken_files_are_one_sentence(tmp_path: Path, file: str, content: bytes, message: str) -> None:
+    source = put(tmp_path, *small())
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        hatexplain_corpus(source, "majority", "union", SMALL)
+    assert file in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_verified_files_are_pinned_and_changes_refused(tmp_path: Path) -> None:
+    source = put(tmp_path, *small())
+    before = text_fingerprint(source)
+    first = hatexplain_corpus(source, "majority", "union", SMALL)
+    pinned = (tmp_path / SUMS).read_text()
+    assert [line.split("  ")[1] for line in pinned.splitlines()] == [POSTS, DIVISIONS]
+    assert hatexplain_corpus(source, "majority", "union", SMALL) == first
+    posts, divisions = small()
+    posts["a"]["post_tokens"][0] = "wild"
+    put(tmp_path, posts, divisions)
+    assert text_fingerprint(source) != before
+    with pytest.raises(DataError, match=r"dataset.json' is not the file that was verified here before: .* remove"):
+        hatexplain_corpus(source, "majority", "union", SMALL)
+    assert (tmp_path / SUMS).read_text() == pinned
+    (tmp_path / SUMS).unlink()
+    assert hatexplain_corpus(source, "majority", "union", SMALL) != first
+
+
+def test_the_name_of_a_run_tells_editions_apart_and_not_folders(tmp_path: Path) -> None:
+    posts, divisions = small()
+    same = [put(tmp_path / name, posts, divisions) for name in ("here", "there")]
+    posts["a"]["post_tokens"][0] = "wild"
+    other = put(tmp_path / "elsewhere", posts, divisions)
+    names = [experiment({"dataset": source}).configs()[0].name for source in (*same, other)]
+    assert names[0] == names[1] != names[2]
+    assert names[0].startswith("hatexplain-soft-s0-")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    """A local server of the folder `remote`."""
+    (tmp_path / "remote").mkdir()
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            """Keep the test's output clean."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "remote"))) as running:
+        running.daemon_threads = True
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}"
+        running.shutdown()
+        thread.join()
+
+
+def test_download_happens_once_and_is_verified_and_pinned(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FCAM_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(hatexplain, "download", partial(download, url=server, layout=SMALL))
+    put(tmp_path / "remote", *small())
+    fingerprint = text_fingerprint("hatexplain")  # making a run's config gets the data
+    folder = tmp_path / "data" / "hatexplain"
+    assert {path.name for path in folder.iterdir()} <= {POSTS, DIVISIONS, SUMS, ".lock"}
+    assert (folder / SUMS).exists()
+    put(tmp_path / "remote", {}, {})  # not asked again
+    assert text_fingerprint("hatexplain") == fingerprint
+    corpus = hatexplain_corpus("hatexplain", "majority", "union", SMALL)
+    assert corpus.title == "HateXplain" and len(corpus.splits["test"]) == 2
+
+
+def test_a_wrong_download_is_refused_and_leaves_nothing(server: str, tmp_path: Path) -> None:
+    posts, divisions = small()
+    divisions["test"] = ["f"]
+    put(tmp_path / "remote", posts, divisions)
+    folder = tmp_path / "data"
+    with pytest.raises(DataError, match="the split 'test' is of 1 posts"):
+        download(folder, server, SMALL)
+    assert {path.name for path in folder.iterdir()} <= {".lock"}
+    (tmp_path / "remote" / POSTS).unlink()
+    with pytest.raises(DataError, match=rf"download of {server}/dataset.json failed .*404.*; run again, or put"):
+        download(folder, server, SMALL)
+
+
+def test_no_server_and_no_room_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"download of http://127.0.0.1:9/post_id_divisions.json failed"):
+        download(tmp_path / "data", "http://127.0.0.1:9", SMALL)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"cannot use .*file.* writable, free some space, or set FCAM_DATA"):
+        download(tmp_path / "file" / "data", "http://127.0.0.1:9", SMALL)
+
+
+def test_a_given_folder_is_never_filled(tmp_path: Path) -> None:
+    (tmp_path / DIVISIONS).write_text("{}")
+    with pytest.raises(DataError, match=r"has no dataset.json: put one there"):
+        hatexplain_corpus(f"hatexplain:{tmp_path}", "majority", "union", SMALL)
+    with pytest.raises(DataError, match=r"there is no folder '.*nowhere'; give the path of the folder that holds"):
+        hatexplain_corpus(f"hatexplain:{tmp_path}/nowhere", "majority", "union", SMALL)

@@ -1,0 +1,298 @@
+"""Time series: generated motifs decide the label and nothing else does; a user's file is read as documented."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fcamlib.config import SeriesConfig, experiment
+from fcamlib.data.sdc import SDCData, SDCTask
+from fcamlib.data.series import series_task, waveforms
+from fcamlib.errors import DataError, UserError
+from fcamlib.networks import classification_network, focus_network
+from fcamlib.runs import run, task
+
+SIZES = {"num_segments": 5, "num_channels": 3, "num_classes": 4, "num_train": 60, "num_validation": 7, "num_test": 11}
+
+
+def motifs(seed: int = 0, **changes: Any) -> SDCTask:
+    settings: dict[str, Any] = {**SIZES, "window_length": 20, "noise": 0.0, "distractors": 0.0, **changes}
+    return series_task(SeriesConfig(source="motifs", **settings), seed)
+
+
+def windows_of(data: SDCData) -> np.ndarray:
+    return data.bank.values.numpy()[data.segments.numpy()]  # (n, M, C, T)
+
+
+def matched(windows: np.ndarray, shapes: np.ndarray) -> np.ndarray:
+    """Largest correlation of each window, its slow drift taken out, with each waveform at any offset: (n, M, W)."""
+    length = shapes.shape[2]
+    found = np.full((*windows.shape[:2], len(shapes)), -np.inf)
+    basis = np.linalg.qr(np.vander(np.linspace(-1, 1, length), 3))[0]
+    flat = shapes - np.einsum("wct,tp,sp->wcs", shapes, basis, basis)
+    flat /= np.linalg.norm(flat, axis=(1, 2), keepdims=True)
+    for start in range(windows.shape[3] - length + 1):
+        part = windows[..., start : start + length]
+        rest = part - np.einsum("nmct,tp,sp->nmcs", part, basis, basis)
+        found = np.maximum(found, np.einsum("nmct,wct->nmw", rest, flat))
+    return found
+
+
+def test_the_motif_stands_in_the_foreground_window_and_names_the_label() -> None:
+    shapes = waveforms(8, 3, 10)
+    for data in motifs().splits.values():
+        score = matched(windows_of(data), shapes)
+        np.testing.assert_array_equal(score.max(axis=2).argmax(axis=1), data.foreground.numpy().argmax(axis=1))
+        place = data.foreground.numpy().argmax(axis=1)
+        np.testing.assert_array_equal(score[np.arange(len(data)), place].argmax(axis=1), data.label.numpy())
+        assert (data.foreground.sum(dim=1) == 1).all()
+
+
+def test_distractors_are_of_other_waveforms_and_as_strong() -> None:
+    data = motifs(distractors=1.0).splits["train"]
+    score = matched(windows_of(data), waveforms(8, 3, 10))
+    best, foreground = score.argmax(axis=2), data.foreground.numpy()
+    np.testing.assert_array_equal(best[foreground], data.label.numpy())
+    assert (best[~foreground] >= 4).all() and set(best[~foreground].tolist()) == {4, 5, 6, 7}
+    strength = score.max(axis=2)
+    assert abs(strength[foreground].mean() / strength[~foreground].mean() - 1) < 0.15
+    share = [motifs(distractors=s, num_train=400).splits["train"] for s in (0.0, 0.25)]
+    energy = [(np.diff(windows_of(d), axis=3) ** 2).mean(axis=(2, 3))[~d.foreground.numpy()] for d in share]
+    assert abs((energy[1] > energy[0].max()).mean() - 0.25) < 0.05
+
+
+def test_background_runs_on_from_window_to_window_and_carries_the_noise_that_was_asked_for() -> None:
+    data = motifs(num_train=200).splits["train"]
+    windows, foreground = windows_of(data), data.foreground.numpy()
+    jump = np.abs(windows[:, 1:, :, 0] - windows[:, :-1, :, -1]).mean(axis=2)
+    inside = np.abs(np.diff(windows, axis=3)).mean(axis=(2, 3))
+    quiet = ~(foreground[:, 1:] | foreground[:, :-1])
+    assert jump[quiet].mean() < 1.5 * inside[~foreground].mean()
+    noisy = windows_of(motifs(num_train=200, noise=0.7).splits["train"])
+    second = np.diff(noisy, n=2, axis=3)[~foreground]
+    assert abs(second.std() / np.sqrt(6) - 0.7) < 0.02  # second differences leave white noise times sqrt(6)
+
+
+def test_waveforms_have_unit_energy_differ_and_are_the_same_for_every_seed() -> None:
+    shapes = waveforms(6, 2, 24)
+    np.testing.assert_allclose((shapes**2).mean(axis=(1, 2)), 1.0)
+    flat = shapes.reshape(6, -1) / np.linalg.norm(shapes.reshape(6, -1), axis=1, keepdims=True)
+    assert np.abs(flat @ flat.T - np.eye(6)).max() < 0.9
+    np.testing.assert_array_equal(shapes, waveforms(6, 2, 24))
+
+
+def test_a_seed_gives_the_same_series_and_another_seed_and_split_others() -> None:
+    first, again, other = motifs(0), motifs(0), motifs(1)
+    assert torch.equal(first.bank.values, again.bank.values) and not torch.equal(first.bank.values, other.bank.values)
+    train, test = (windows_of(first.splits[name]) for name in ("train", "test"))
+    assert not np.array_equal(train[:11], test)
+    counts = np.bincount(motifs(num_train=4_000).splits["train"].label.numpy())
+    assert np.abs(counts / 4_000 - 0.25).max() < 0.03
+
+
+# --- networks ---------------------------------------------------------------------------------------------------------
+
+
+def test_conv1d_networks_see_a_motif_wherever_it_lies_and_report_windows_that_are_too_short() -> None:
+    generator = torch.Generator().manual_seed(0)
+    focus = focus_network("conv1d", (2, 40), generator, torch.float64)
+    classify = classification_network("conv1d", (2, 40), 5, generator, torch.float64)
+    window = torch.zeros(1, 2, 40, dtype=torch.float64)
+    window[..., 12:20] = torch.randn(1, 2, 8, generator=generator, dtype=torch.float64)
+    moved = torch.roll(window, 6, dims=2)  # a multiple of the stride
+    torch.testing.assert_close(focus(moved), focus(window))
+    torch.testing.assert_close(classify(moved), classify(window))
+    assert not torch.allclose(classify(window), classify(torch.zeros_like(window)))
+    assert classify(window).shape == (1, 5) and focus(window).shape == (1,)
+    for shape in ((2, 10), (20,)):
+        with pytest.raises(UserError, match=r"do not fit the conv1d networks.*at least 11 samples: set window_length"):
+            focus_network("conv1d", shape, generator)
+    assert torch.isfinite(focus_network("conv1d", (1, 11), generator)(torch.randn(3, 1, 11))).all()
+
+
+# --- a user's file ----------------------------------------------------------------------------------------------------
+
+
+def content(n: int = 20, channels: int = 2, time: int = 23) -> dict[str, Any]:
+    draws = np.random.default_rng(5)
+    series = draws.normal([[[3.0], [-50.0]]], [[[2.0], [9.0]]], (n, channels, time)).astype(np.float32)
+    foreground = np.zeros((n, time), dtype=bool)
+    foreground[np.arange(n), np.arange(n) % 20] = True
+    return {"series": series, "label": np.arange(n) % 2, "foreground": foreground}
+
+
+def saved(path: Path, arrays: dict[str, Any]) -> str:
+    np.savez(path / "mine.npz", **arrays)
+    return f"series:{path / 'mine.npz'}"
+
+
+def loaded(path: Path, arrays: dict[str, Any], window_length: int = 5) -> SDCTask:
+    return task(SeriesConfig(source=saved(path, arrays), window_length=window_length), seed=0)
+
+
+def test_series_are_cut_in_order_and_a_window_with_a_foreground_sample_is_foreground(tmp_path: Path) -> None:
+    arrays = content() | {"split": np.arange(20) % 3}
+    made = loaded(tmp_path, arrays)
+    train = made.splits["train"]
+    chosen = np.flatnonzero(arrays["split"] == 0)
+    mean, std = (
+        getattr(arrays["series"][chosen][..., :20].astype(np.float64), f)(axis=(0, 2)) for f in ("mean", "std")
+    )
+    expected = (arrays["series"][chosen] - mean[:, None]) / std[:, None]
+    for window in range(4):
+        np.testing.assert_allclose(windows_of(train)[:, window], expected[..., 5 * window : 5 * window + 5], atol=1e-5)
+    places = arrays["foreground"][chosen].argmax(axis=1) // 5
+    np.testing.assert_array_equal(train.foreground.numpy().argmax(axis=1), places)
+    assert [len(made.splits[s]) for s in ("train", "validation", "test")] == [7, 7, 6] and train.mask is None
+    assert made.class_names == ("0", "1") and made.title == "mine"
+
+
+def test_standardisation_does_not_see_test_series(tmp_path: Path) -> None:
+    arrays = content() | {"split": np.repeat(["train", "validation", "test"], [12, 4, 4])}
+    before = loaded(tmp_path, arrays)
+    arrays["series"][16:] *= 1e6
+    after = loaded(tmp_path, arrays)
+    for split in ("train", "validation"):
+        np.testing.assert_array_equal(windows_of(before.splits[split]), windows_of(after.splits[split]))
+    assert np.abs(windows_of(after.splits["test"])).max() > 1e3
+
+
+def test_padding_is_masked_and_does_not_count_in_the_standardisation(tmp_path: Path) -> None:
+    arrays = content() | {"split": np.arange(20) % 3, "length": np.array([5, 9, 14, 23] * 5)}
+    before = loaded(tmp_path, arrays)
+    mask = np.concatenate([before.splits[s].mask.numpy() for s in before.splits])  # type: ignore[union-attr]
+    order = np.concatenate([np.flatnonzero(arrays["split"] == number) for number in range(3)])
+    np.testing.assert_array_equal(mask.sum(axis=1), np.array([1, 1, 2, 4] * 5)[order])
+    for row, length in zip(arrays["series"], arrays["length"], strict=True):
+        row[:, 5 * (length // 5) :] = 1e7
+    after = loaded(tmp_path, arrays)
+    for split, data in before.splits.items():
+        assert data.mask is not None
+        kept = data.mask.numpy()
+        np.testing.assert_array_equal(windows_of(data)[kept], windows_of(after.splits[split])[kept])
+
+
+def test_ready_windows_names_of_classes_and_a_constant_channel(tmp_path: Path) -> None:
+    draws = np.random.default_rng(1)
+    windows = draws.normal(size=(10, 3, 2, 12))
+    windows[:, :, 1] = 4.0
+    label = np.array(["wake", "sleep"] * 5)
+    made = loaded(tmp_path, {"windows": windows, "label": label}, 0)
+    assert made.class_names == ("sleep", "wake") and not made.splits["train"].foreground.any()
+    assert sorted(len(data) for data in made.splits.values()) == [2, 2, 6]
+    assert all((windows_of(data)[:, :, 1] == 0).all() for data in made.splits.values())
+    for data in made.splits.values():
+        assert set(data.label.tolist()) == {0, 1}
+
+
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "no series": ({"series": None}, "needs one of the arrays 'series' and 'windows'"),
+    "both": ({"windows": np.zeros((20, 4, 2, 5))}, "needs one of the arrays 'series' and 'windows'"),
+    "label missing": ({"label": None}, "has no array 'label': add the class of each series"),
+    "label short": (
+        {"label": np.arange(19) % 2},
+        r"'label' has shape \(19,\), and one label for each of the 20 series",
+    ),
+    "label of floats": ({"label": np.full(20, 0.5)}, "'label' holds float64: give whole numbers or names"),
+    "one class": ({"label": np.ones(20, dtype=int)}, r"'label' names one class \(1\): at least two are needed"),
+    "two axes": ({"series": np.zeros((20, 23))}, r"'series' has shape \(20, 23\), and \(n, channels, time\) is needed"),
+    "empty": ({"series": np.zeros((0, 2, 23))}, r"'series' has shape \(0, 2, 23\)"),
+    "NaN": (
+        {"series": np.full((20, 2, 23), np.nan)},
+        r"'series' is nan at \[0, 0, 0\] \(920 such values\): give finite",
+    ),
+    "too large": ({"series": np.full((20, 2, 23), 1e300)}, r"'series' is inf at \[0, 0, 0\]"),
+    "text": ({"series": np.full((20, 2, 23), "x")}, "'series' holds <U1, not numbers"),
+    "foreground": (
+        {"foreground": np.zeros((20, 4), dtype=bool)},
+        r"'foreground' has shape \(20, 4\), and bool \(20, 23",
+    ),
+    "split": (
+        {"split": np.array(["train", "dev"] * 10)},
+        "'split' holds 'dev': give train, validation, test, or 0, 1, 2",
+    ),
+    "split number": ({"split": np.arange(20)}, "'split' holds '10': give train"),
+    "no test": ({"split": np.arange(20) % 2}, "no instance is left for test: give more, or an array 'split'"),
+    "class only in test": (
+        {"split": np.where(np.arange(20) % 2, 2, np.arange(20) % 4 // 2)},
+        "class number 1 has no tr",
+    ),
+    "length": ({"length": np.full(20, 4)}, "series 0 has length 4, less than one window"),
+    "length of floats": ({"length": np.full(20, 6.0)}, "'length' holds float64: give whole numbers"),
+    "unknown": ({"colour": np.zeros(20)}, "holds 'colour', which is not known: allowed are series, windows, label,"),
+    "objects": ({"label": np.array([{}] * 20)}, "holds Python objects, which are not read"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_in_the_file_is_one_sentence(name: str, tmp_path: Path) -> None:
+    changes, said = FAULTS[name]
+    arrays = {key: value for key, value in (content() | changes).items() if value is not None}
+    with pytest.raises(DataError, match=said) as caught:
+        loaded(tmp_path, arrays)
+    assert str(caught.value).endswith(".") and "\n" not in str(caught.value)
+
+
+def test_files_that_are_none_and_wrong_window_lengths_are_one_sentence(tmp_path: Path) -> None:
+    source = saved(tmp_path, content())
+    for length in (0, 24):
+        with pytest.raises(DataError, match=rf"^window_length={length} does not fit .* have 23 samples: choose one"):
+            task(SeriesConfig(source=source, window_length=length), 0)
+    with pytest.raises(DataError, match="whose file holds windows: leave it out"):
+        loaded(tmp_path, {"windows": np.zeros((5, 2, 1, 4)), "label": np.arange(5)}, 4)
+    for name, written in {
+        "text.npz": b"x,y\n",
+        "cut.npz": (tmp_path / "mine.npz").read_bytes()[:200],
+        "0.npz": b"",
+    }.items():
+        (tmp_path / name).write_bytes(written)
+        with pytest.raises(DataError, match=r"npz.*: write one with numpy.savez\.$"):
+            task(SeriesConfig(source=f"series:{tmp_path / name}", window_length=5), 0)
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    with pytest.raises(DataError, match="it holds one array without a name"):
+        task(SeriesConfig(source=f"series:{tmp_path / 'one.npy'}", window_length=5), 0)
+    with pytest.raises(DataError, match=r"is a folder, not an \.npz file"):
+        task(SeriesConfig(source=f"series:{tmp_path}", window_length=5), 0)
+
+
+# --- parameters and runs ----------------------------------------------------------------------------------------------
+
+
+def test_parameters_make_named_runs_and_wrong_ones_are_refused(tmp_path: Path) -> None:
+    (config,) = experiment({"dataset": "motifs", "paradigms": "soft", "num_segments": "7"}).configs()
+    assert isinstance(config.data, SeriesConfig) and config.data.num_segments == 7 and config.model.focus == "conv1d"
+    assert config.name.startswith("motifs-m7-n400-soft-s0-")
+    source = saved(tmp_path, content())
+    (mine,) = experiment({"dataset": source, "paradigms": "soft", "window_length": 5}).configs()
+    assert mine.name.startswith("mine-w5-soft-s0-") and str(tmp_path) not in mine.portable().model_dump_json()
+    for given, said in {
+        ("num_channels", 2): f"num_channels=2 does not belong to dataset='{source}', whose file says it: leave it out.",
+        (
+            "foreground",
+            "a,b",
+        ): f"foreground=a,b does not belong to dataset='{source}': leave it out, or choose a dataset",
+    }.items():
+        with pytest.raises(UserError) as caught:
+            experiment({"dataset": source, given[0]: given[1]})
+        assert str(caught.value).startswith(said)
+    with pytest.raises(UserError, match="window_length=7 is too short for a motif: give at least 8 samples"):
+        experiment({"dataset": "motifs", "window_length": 7})
+
+
+def test_a_run_on_series_learns_and_a_changed_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "results"))
+    easy = {"dataset": "motifs", "paradigms": "lvml", "noise": 0.1, "num_segments": 3, "num_test": 100, "epochs": 12}
+    (config,) = experiment(easy).configs()
+    test = run(config).summary["splits"]["test"]
+    assert test["accuracy"] > 0.9 and test["focus_accuracy"] > 0.8
+    source = saved(tmp_path, content())
+    (mine,) = experiment({"dataset": source, "paradigms": "soft", "window_length": 11, "epochs": 1}).configs()
+    saved(tmp_path, content(n=22))
+    with pytest.raises(
+        DataError, match=r"the file '.*mine.npz' is not the one that the config was made for: give the sa"
+    ):
+        run(mine)

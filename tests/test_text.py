@@ -1,0 +1,254 @@
+"""Text tasks: words to numbers, a user's files, parameters; each fault is one sentence that names its place."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fcamlib.config import TextConfig, experiment
+from fcamlib.data.jsonl import jsonl_corpus
+from fcamlib.data.posts import Post
+from fcamlib.data.text import UNKNOWN, as_segments, text_task, vocabulary, word_bank
+from fcamlib.errors import DataError, UserError
+
+Line = dict[str, Any]
+TRAIN: list[Line] = [
+    {"tokens": ["red", "apple", "pie"], "label": "food", "rationale": [0, 1, 1]},
+    {"tokens": ["old", "red", "car"], "label": "ride", "rationale": [0, 0, 1]},
+    {"text": "An APPLE, don't you think?", "label": "food"},
+    {"tokens": ["car"], "label": "ride", "id": 17},
+]
+TEST: list[Line] = [{"tokens": ["green", "car", "pie"], "label": "food", "rationale": [0, 0, 0]}]
+
+
+def put(folder: Path, **splits: list[Line]) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, lines in splits.items():
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    return f"text:{folder}"
+
+
+def test_words_of_training_posts_get_numbers_and_others_share_one(tmp_path: Path) -> None:
+    source = put(tmp_path, train=TRAIN, validation=TEST, test=TEST)
+    task = text_task(TextConfig(source=source), 0)
+    words = sorted({"red", "apple", "pie", "old", "car", "an", ",", "don't", "you", "think", "?"})
+    number = {word: place for place, word in enumerate(words, start=1)}
+    assert task.class_names == ("food", "ride") and task.title == tmp_path.name
+    assert task.bank.values.tolist() == list(range(len(words) + 1)) and task.bank.words
+    train, test = task.splits["train"], task.splits["test"]
+    assert train.segments[2].tolist() == [number[w] for w in ("an", "apple", ",", "don't", "you", "think", "?")]
+    assert train.segments[0, :3].tolist() == [number[w] for w in ("red", "apple", "pie")]
+    assert train.mask is not None and train.mask.sum(dim=1).tolist() == [3, 3, 7, 1]
+    assert train.foreground[0].tolist() == [False, True, True, False, False, False, False]
+    assert train.has_foreground.tolist() == [True, True, False, False]
+    assert train.label.tolist() == [0, 1, 0, 1]
+    assert test.segments.tolist() == [[UNKNOWN, number["car"], number["pie"]]]
+    assert not bool(test.has_foreground.any())
+    every = text_task(TextConfig(source=source, paper_vocabulary=True), 0)
+    assert UNKNOWN not in every.splits["test"].segments[0].tolist()
+    assert every.title == f"{tmp_path.name} (vocabulary of all splits)"
+    rare = text_task(TextConfig(source=source, min_count=2), 0)
+    assert len(rare.bank.values) == 1 + len({"red", "apple", "car"})
+    assert rare.splits["train"].segments[0, :3].tolist() == [3, 1, UNKNOWN]
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans()), min_size=1, max_size=6), min_size=1, max_size=5
+    )
+)
+def test_every_mark_stays_with_its_word(posts: list[list[tuple[str, bool]]]) -> None:
+    made = [Post(tuple(word for word, _ in post), 0, tuple(mark for _, mark in post)) for post in posts]
+    words = vocabulary(made)
+    data = as_segments(made, words, word_bank(words))
+    names = {number: word for word, number in words.items()}
+    assert data.mask is not None
+    for row, post in enumerate(posts):
+        kept = data.mask[row]
+        pairs = zip(data.segments[row][kept].tolist(), data.foreground[row][kept].tolist(), strict=True)
+        assert [(names[number], mark) for number, mark in pairs] == post
+        assert not bool(data.foreground[row][~kept].any())
+
+
+def test_a_rationale_of_another_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="a rationale of 1 entries does not fit 2 tokens"):
+        Post(("a", "b"), 0, (True,))
+
+
+def test_long_posts_are_cut_with_their_rationale(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tokens, marks = [f"w{i}" for i in range(600)], [0] * 510 + [1] * 90
+    long = {"tokens": tokens, "label": "food", "rationale": marks}
+    source = put(tmp_path, train=[*TRAIN, long], validation=TEST, test=[long, TEST[0]])
+    task = text_task(TextConfig(source=source), 0)
+    test = task.splits["test"]
+    assert test.num_segments == 512 and int(test.foreground.sum()) == 2
+    assert "1 test posts are longer than max_tokens=512 and are cut" in caplog.text
+    assert text_task(TextConfig(source=source, max_tokens=700), 0).splits["test"].num_segments == 600
+
+
+def test_posts_without_a_word_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    empty: list[Line] = [{"tokens": [], "label": "food"}, {"text": "  ", "label": "ride"}]
+    source = put(tmp_path, train=[*empty, *TRAIN], validation=TEST, test=TEST)
+    assert len(text_task(TextConfig(source=source), 0).splits["train"]) == len(TRAIN)
+    assert f"2 posts of '{tmp_path}/train.jsonl' have no word and are left out" in caplog.text
+    source = put(tmp_path / "none", train=TRAIN, test=empty)
+    with pytest.raises(DataError, match="no post is left for test"):
+        jsonl_corpus(source)
+
+
+def test_validation_is_held_out_of_training_in_each_class(tmp_path: Path) -> None:
+    lines = [{"tokens": [f"w{i}"], "label": i % 2} for i in range(40)]
+    corpus = jsonl_corpus(put(tmp_path, train=lines, test=TEST[:0] + lines[:2]))
+    train, validation = corpus.splits["train"], corpus.splits["validation"]
+    assert len(train) == 36 and sorted(post.label for post in validation) == [0, 0, 1, 1]
+    assert not {post.tokens for post in train} & {post.tokens for post in validation}
+    assert corpus.class_names == ("0", "1")
+
+
+def test_one_file_is_divided_by_its_field_or_drawn(tmp_path: Path) -> None:
+    lines = [{"tokens": [f"w{i}"], "label": i % 2 - 5 * (i % 2)} for i in range(40)]
+    put(tmp_path, all=lines)
+    drawn = jsonl_corpus(f"text:{tmp_path}/all.jsonl")
+    assert {split: len(posts) for split, posts in drawn.splits.items()} == {"train": 32, "validation": 4, "test": 4}
+    assert len({post.tokens for posts in drawn.splits.values() for post in posts}) == 40
+    assert drawn.class_names == ("-4", "0") and drawn.title == "all"
+    splits = ["test", "train", "train", "validation"] * 10
+    put(tmp_path, named=[line | {"split": split} for line, split in zip(lines, splits, strict=True)])
+    named = jsonl_corpus(f"text:{tmp_path}/named.jsonl")
+    assert [post.tokens[0] for post in named.splits["validation"]] == [f"w{i}" for i in range(3, 40, 4)]
+    put(tmp_path, mixed=[lines[0], lines[1] | {"split": "test"}])
+    with pytest.raises(DataError, match=r"line 1 of '.*mixed.jsonl': field split is missing, though other lines"):
+        jsonl_corpus(f"text:{tmp_path}/mixed.jsonl")
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        (b'{"tokens": ["a"], "label": ', r"line 2 of '.*train.jsonl': it is not JSON \(EOF while parsing"),
+        (b"[1]", r"line 2 of .*: it is not a JSON object with fields such as tokens and label"),
+        (b'{"tokens": ["a"]}', r"line 2 of .*: field label is missing"),
+        (b'{"label": "food"}', r"line 2 of .*: give either tokens or text, not both"),
+        (b'{"label": "food", "text": "a", "tokens": ["a"]}', r"line 2 of .*: give either tokens or text, not both"),
+        (b'{"label": "food", "tokens": "a b"}', r"line 2 of .*: field tokens is not allowed as it is: give a list"),
+        (b'{"label": "food", "tokens": [1]}', r"line 2 of .*: field tokens is not allowed as it is: give a list"),
+        (
+            b'{"label": 0.5, "tokens": ["a"]}',
+            r"line 2 of .*: field label is not allowed as it is: give text or a whole",
+        ),
+        (b'{"label": null, "tokens": ["a"]}', r"line 2 of .*: field label is not allowed as it is"),
+        (b'{"label": "food", "tokens": ["a"], "rationale": [2]}', r"field rationale is not allowed .* list of 0 and 1"),
+        (b'{"label": "food", "tokens": ["a"], "rationale": [1, 0]}', r"field rationale has 2 entries for 1 tokens"),
+        (b'{"label": "food", "text": "Hi!", "rationale": [1]}', r"field rationale has 1 entries for 2 tokens"),
+        (b'{"label": "food", "tokens": ["a"], "split": "dev"}', r"field split .* choose train, validation or test"),
+        (b'{"label": "food", "text": "caf\xe9"}', r"line 2 of '.*train.jsonl' is not UTF-8 text \(byte 0xe9\)"),
+    ],
+)
+def test_a_wrong_line_is_one_sentence(tmp_path: Path, line: bytes, message: str) -> None:
+    source = put(tmp_path, train=TRAIN, validation=TEST, test=TEST)
+    first, *rest = (tmp_path / "train.jsonl").read_bytes().splitlines()
+    (tmp_path / "train.jsonl").write_bytes(b"\n".join([first, line, *rest]))
+    with pytest.raises(DataError, match=message) as caught:
+        jsonl_corpus(source)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_and_empty_files_and_strange_labels_are_one_sentence(tmp_path: Path) -> None:
+    source = put(tmp_path, train=TRAIN, test=[TEST[0] | {"label": "music"}])
+    with pytest.raises(DataError, match=r"line 1 of '.*test.jsonl': field label .* known are food, ride"):
+        jsonl_corpus(source)
+    (tmp_path / "test.jsonl").write_text("\n")
+    with pytest.raises(DataError, match=r"the file '.*test.jsonl' is empty"):
+        jsonl_corpus(source)
+    (tmp_path / "test.jsonl").unlink()
+    with pytest.raises(DataError, match=r"the folder '.*' has no test.jsonl: put one there"):
+        jsonl_corpus(source)
+    with pytest.raises(DataError, match=r"there is no file '.*/none'; give the path of a file with one JSON object"):
+        jsonl_corpus(f"text:{tmp_path}/none")
+    put(tmp_path / "one", train=TRAIN[:1], test=TEST)
+    with pytest.raises(DataError, match="the training posts have 1 class: give at least two"):
+        jsonl_corpus(f"text:{tmp_path}/one")
+
+
+def test_sizes_draw_a_part_with_the_seed(tmp_path: Path) -> None:
+    lines = [{"tokens": [f"w{i}"], "label": i % 2} for i in range(20)]
+    source = put(tmp_path, train=lines, validation=lines, test=lines)
+    config = TextConfig(source=source, num_train=12, num_test=5, paper_vocabulary=True)
+    first, again, other = (text_task(config, seed).splits for seed in (0, 0, 1))
+    assert [len(first[split]) for split in ("train", "validation", "test")] == [12, 20, 5]
+    assert len(set(first["train"].segments.flatten().tolist())) == 12
+    assert torch.equal(first["train"].segments, again["train"].segments)
+    assert not torch.equal(first["train"].segments, other["train"].segments)
+    with pytest.raises(DataError, match=r"21 train posts of dataset='text:.*' are asked for, and there are 20"):
+        text_task(TextConfig(source=source, num_train=21), 0)
+
+
+def test_noise_changes_the_stated_share_of_training_labels_alone() -> None:
+    sizes = {"num_train": 300, "num_validation": 50, "num_test": 50, "max_tokens": 8}
+    clean, noisy = (text_task(TextConfig(source="keywords", label_noise=p, **sizes), 3) for p in (0.0, 0.2))
+    train, other = clean.splits["train"], noisy.splits["train"]
+    assert torch.equal(train.segments, other.segments) and torch.equal(train.foreground, other.foreground)
+    changed = train.label != other.label
+    assert int(changed.sum()) == 60
+    shift = (other.label - train.label)[changed] % 3
+    assert 15 < int((shift == 1).sum()) < 45
+    for split in ("validation", "test"):
+        assert torch.equal(clean.splits[split].label, noisy.splits[split].label)
+    assert noisy.title == "keywords (20% of training labels changed)"
+
+
+def test_the_name_of_a_run_follows_content_and_not_place(tmp_path: Path) -> None:
+    sources = [put(tmp_path / place / "mine", train=TRAIN, test=TEST) for place in ("a", "b")]
+    names = [experiment({"dataset": source, "seeds": "4"}).configs()[0].name for source in sources]
+    assert names[0] == names[1] and names[0].startswith("mine-soft-s4-")
+    put(tmp_path / "b" / "mine", train=[*TRAIN[:-1], TRAIN[-1] | {"label": "food"}])
+    assert experiment({"dataset": sources[1], "seeds": "4"}).configs()[0].name != names[0]
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"dataset": "text"}, "dataset='text' names no file or folder: write text:PATH"),
+        ({"dataset": "hatexplain:"}, "dataset='hatexplain:' names no folder: write hatexplain:PATH"),
+        (
+            {"dataset": "keywords:x"},
+            "dataset='keywords:x' is unknown: choose keywords, hatexplain, hatexplain:PATH or text:PATH",
+        ),
+        ({"dataset": "keywords", "label": "first"}, "label=first does not belong to dataset='keywords'"),
+        ({"dataset": "text:x", "rationale": "first"}, "rationale=first does not belong to dataset='text:x'"),
+        ({"dataset": "keywords", "encoder": "bert"}, "encoder='bert' is not allowed: choose 'embedding'"),
+        ({"dataset": "keywords", "max_tokens": 3}, "max_tokens=3 is too short: give at least 4 words"),
+        ({"dataset": "keywords", "label_noise": "1"}, "label_noise='1' is not allowed: give less than 1"),
+        (
+            {"dataset": "keywords", "focus_network": "cifar10"},
+            "focus_network='cifar10' is unknown: choose one of text200",
+        ),
+        ({"dataset": "keywords", "num_segments": 5}, "num_segments=5 does not belong to dataset='keywords'"),
+    ],
+)
+def test_wrong_parameters_are_one_sentence(given: Line, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        experiment(given)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_generated_posts_need_sizes() -> None:
+    with pytest.raises(DataError, match="num_train=0 is not allowed with dataset='keywords'"):
+        text_task(TextConfig(source="keywords"), 0)
+    with pytest.raises(DataError, match="dataset='digits' is unknown"):
+        text_task(TextConfig(source="digits"), 0)
+
+
+def test_configurations_start_without_torch() -> None:
+    code = (
+        "import sys; from fcamlib.config import experiment; experiment({'dataset': 'keywords'}).configs(); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
