@@ -218,10 +218,9 @@ def _show(config: RunConfig, finished: Run, as_json: bool) -> None:
         click.echo(json.dumps({"name": config.name, "folder": str(finished.folder), **finished.summary}))
         return
     test = finished.summary["splits"]["test"]
-    click.echo(
-        f"{config.name}: test accuracy {test['accuracy']:.3f}, focus accuracy {test['focus_accuracy']:.3f}, "
-        f"SAIF {test['saif']:.3f} (n = {test['n']}), in {finished.folder}"
-    )
+    names = {"accuracy": "test accuracy", "focus_accuracy": "focus accuracy", "saif": "SAIF"}
+    shown = ", ".join(f"{name} {test[key]:.3f}" for key, name in names.items() if key in test)
+    click.echo(f"{config.name}: {shown} (n = {test['n']}), in {finished.folder}")
 
 
 @main.command("list", short_help="List finished runs with their test measures.")

@@ -48,20 +48,23 @@ def runs_table(runs: Sequence[Run]) -> pd.DataFrame:
         test = run.summary["splits"]["test"]
         rows.append(
             {"run": run.folder.name, "kept": "recorded" if run.is_recorded else "stored"}
-            | {metric: round(test[metric], 3) for metric in METRICS}
+            | {metric: round(test[metric], 3) if metric in test else "-" for metric in METRICS}
             | {"n": test["n"], "seconds": run.summary["provenance"]["train_seconds"]}
         )
     return pd.DataFrame(rows)
 
 
 def results_table(runs: Sequence[Run], split: str = "test", digits: int = 3) -> pd.DataFrame:
-    """Mean and 95 % t-interval over seeds of each measure, one row per paradigm."""
+    """Mean and 95 % t-interval over seeds of each measure, one row per paradigm; "-" where it is not known.
+
+    Without a known foreground the measures of the focus are not.
+    """
     rows = []
     for paradigm in paradigms(runs):
         values = {metric: _final(runs, paradigm, metric, split) for metric in (*METRICS, "ftpt")}
         row = {"paradigm": LABELS.get(paradigm, paradigm), "seeds": len(values["saif"])}
         names = {"focus_accuracy": "focus accuracy", "saif": "SAIF", "ftpt": "FTPT"}
-        rows.append(row | {names.get(m, m): interval_text(v, digits) for m, v in values.items()})
+        rows.append(row | {names.get(m, m): interval_text(v, digits) if v.size else "-" for m, v in values.items()})
     return pd.DataFrame(rows).set_index("paradigm")
 
 
@@ -85,6 +88,8 @@ def summary_frame(grouped: dict[str, list[Run]]) -> pd.DataFrame:
         for paradigm in paradigms(runs):
             for metric in ("accuracy", "saif"):
                 values = _final(runs, paradigm, metric, "test")
+                if values.size == 0:  # not known on this task
+                    continue
                 mean, low, high = t_interval(values)
                 rows.append((dataset, paradigm, metric, mean, low, high, len(values)))
     return pd.DataFrame(rows, columns=["dataset", "paradigm", "metric", "mean", "low", "high", "n"])
@@ -95,7 +100,7 @@ def history_frame(runs: Sequence[Run], split: str = "test") -> pd.DataFrame:
     parts = []
     for run in runs:
         history = run.history.rename(columns={f"{split}_{metric}": metric for metric in METRICS})
-        part = history[["epoch", *METRICS]].dropna()
+        part = history[["epoch", *(metric for metric in METRICS if metric in history)]].dropna()
         parts.append(part.assign(paradigm=run.config.paradigm, seed=run.config.seed))
     return pd.concat(parts, ignore_index=True)
 
@@ -139,7 +144,8 @@ def claims_table(runs: Sequence[Run], ids: Sequence[str]) -> pd.DataFrame:
     for name in ids:
         criteria = CLAIMS[name].measure(found)
         measured = [(c.name, interval_text(c.values), f"> {c.bound:g}", len(c.values)) for c in criteria]
-        for row in measured or [("nothing: a paradigm is missing", "", "", 0)]:
+        missing = "a paradigm is missing" if found.saif else "where labels come from is not known"
+        for row in measured or [(f"nothing: {missing}", "", "", 0)]:
             rows.append((name, verdict(criteria), *row))
     columns = ["id", "verdict", "measured", "mean and interval", "needs", "n"]
     return pd.DataFrame(rows, columns=columns).set_index(["id", "verdict"])
@@ -152,7 +158,12 @@ def verdicts(runs: Sequence[Run]) -> dict[str, Verdict]:
 
 
 def evidence(runs: Sequence[Run]) -> Evidence:
-    """What the claims look at; only seeds that every paradigm has, so that differences are paired."""
+    """What the claims look at; only seeds that every paradigm has, so that differences are paired.
+
+    Nothing where the foreground is not known.
+    """
+    if any("saif" not in _split(run, "test") for run in runs):
+        return Evidence({}, {}, {}, {})
     names = paradigms(runs)
     common = set.intersection(*({run.config.seed for run in _of(runs, name)} for name in names))
     kept = [run for run in runs if run.config.seed in common]
@@ -263,7 +274,8 @@ def _split(run: Run, split: str) -> dict[str, Any]:
 
 
 def _final(runs: Sequence[Run], paradigm: str, metric: str, split: str) -> NDArray[np.float64]:
-    return np.array([_split(run, split)[metric] for run in _of(runs, paradigm)])
+    values = [_split(run, split).get(metric) for run in _of(runs, paradigm)]
+    return np.array([] if None in values else values, dtype=np.float64)
 
 
 def history_table(runs: Sequence[Run], split: str = "test") -> pd.DataFrame:

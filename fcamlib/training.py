@@ -24,7 +24,6 @@ from fcamlib.checkpoint import (
     validation_score,
 )
 from fcamlib.config import Phase, TrainingConfig
-from fcamlib.cuda_graphs import GraphedStep
 from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import DivergenceError
 from fcamlib.evaluation import BatchScores, batch_scores, evaluate
@@ -33,7 +32,6 @@ from fcamlib.metrics import SAIF_THRESHOLD
 from fcamlib.numerics import Numerics, reproducible
 
 log = logging.getLogger(__name__)
-Step = Callable[[Tensor], Tensor]
 EPOCH_MEASURES = ("loss", "accuracy", "focus_accuracy", "saif")  # of each split, in the history
 CHECKPOINT_SECONDS = 20.0  # at least this long between checkpoints
 
@@ -109,7 +107,6 @@ class _Trainer:
     ) -> None:
         self.model, self.task, self.phases, self.config, self.seed = model, task, phases, config, seed
         self.numerics = Numerics.of(config)
-        self.steps: dict[int, tuple[Candidate, Step, _Meter]] = {}  # one per candidate in training
         self.on_epoch = on_epoch or (lambda row: None)
 
     def advance(self, state: FitState) -> None:
@@ -137,15 +134,13 @@ class _Trainer:
         state.start = winner.best if self.config.keep == "best" and winner.best else _copied(winner.model)
         state.history += winner.history
         state.phase, state.candidates = state.phase + 1, []
-        self.steps.clear()
         return None
 
     def candidate(self, number: int, learning_rate: float) -> Candidate:
         """A candidate for phase `number` with a fresh optimiser, its weights still to be set."""
         phase, model = self.phases[number], copy.deepcopy(self.model)
         if phase.optimizer == "adam":
-            graphed = self.numerics.device.type == "cuda"
-            optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), learning_rate, capturable=graphed)
+            optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
         else:
             optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=phase.momentum)
         return Candidate(model, optimizer, learning_rate)
@@ -176,40 +171,25 @@ class _Trainer:
         data = self.task.splits["train"]
         order = self._order(len(data), phase, candidate.epoch).to(data.label.device)
         candidate.model.train()
-        step, meter = self._step_of(candidate, paradigm)
-        meter.reset()
-        losses = [step(index) for index in order.split(self.config.batch_size)]
-        finite = torch.isfinite(torch.stack(losses)).cpu()
-        if not bool(finite.all()):
-            number = candidate.epoch * len(losses) + int((~finite).nonzero()[0]) + 1
-            candidate.failure = self._divergence(candidate, paradigm, phase, f"at step {number}")
-        return meter.means()
-
-    def _step_of(self, candidate: Candidate, paradigm: str) -> tuple[Step, _Meter]:
-        """The candidate's training step, rows of a batch -> loss, and the meter that it adds to."""
-        if (known := self.steps.get(id(candidate))) and known[0] is candidate:
-            return known[1:]
-        data, optimizer = self.task.splits["train"], candidate.optimizer
-        meter = _Meter(data.label.device)
-
-        def step(index: Tensor) -> Tensor:
+        losses, meter = [], _Meter(data.label.device)
+        for index in order.split(self.config.batch_size):
             batch = data.take(index).trimmed()
             rows, places = self.numerics.rows_of(batch.segments)
             segments = batch.bank.rows(rows, self.numerics.dtype, self.numerics.channels_last)
             with self.numerics.autocasting():
                 output = candidate.model(segments, places, paradigm, batch.mask)
             loss = output.loss(paradigm, batch.label)
-            optimizer.zero_grad(set_to_none=True)
+            candidate.optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            optimizer.step()
+            candidate.optimizer.step()
+            losses.append(loss.detach())
             with torch.no_grad():
                 meter.add(batch_scores(output, batch, paradigm))
-            return loss.detach()
-
-        graphed = self.numerics.device.type == "cuda" and len(data) >= self.config.batch_size
-        chosen: Step = GraphedStep(step, optimizer.zero_grad, self.config.batch_size) if graphed else step
-        self.steps[id(candidate)] = (candidate, chosen, meter)
-        return chosen, meter
+        finite = torch.isfinite(torch.stack(losses)).cpu()
+        if not bool(finite.all()):
+            number = candidate.epoch * len(losses) + int((~finite).nonzero()[0]) + 1
+            candidate.failure = self._divergence(candidate, paradigm, phase, f"at step {number}")
+        return meter.means()
 
     def _order(self, num_instances: int, phase: int, epoch: int) -> Tensor:
         """The order of instances in one epoch, a function of seed, phase and epoch alone."""
@@ -261,11 +241,7 @@ class _Meter:
 
     def __init__(self, device: torch.device) -> None:
         self.total = torch.zeros(5, dtype=torch.float64, device=device)
-        self.count = torch.zeros((), dtype=torch.int64, device=device)
-
-    def reset(self) -> None:
-        self.total.zero_()
-        self.count.zero_()
+        self.count = 0
 
     def add(self, scores: BatchScores) -> None:
         known = scores.has_foreground
@@ -276,8 +252,7 @@ class _Meter:
 
     def means(self) -> dict[str, float]:
         *totals, known = self.total.tolist()
-        count = int(self.count)
-        counts = [count, count, known, known]
+        counts = [self.count, self.count, known, known]
         measures = zip(EPOCH_MEASURES, totals, counts, strict=True)
         return {name: total / count for name, total, count in measures if count}
 

@@ -44,7 +44,7 @@ def config_of(parameters: dict[str, Any], **changes: Any) -> FixedFocusConfig:
 def alone_loss(network: nn.Module, paradigm: str, alpha: float, segments: Tensor, on: Tensor, label: Tensor) -> Tensor:
     """The mean loss of materialised instances (B, M, ...) with their foreground at `on`, in plain PyTorch."""
     num_segments = segments.shape[1]
-    weights = torch.where(on, alpha, (1 - alpha) / (num_segments - 1)).to(segments.dtype)  # (B, M)
+    weights = alpha * on.double() + (1 - alpha) / (num_segments - 1) * (~on).double()  # (B, M)
     if paradigm == "soft":
         mixture = (segments * weights.view(*weights.shape, *(1,) * (segments.dim() - 2))).sum(dim=1)
         return nn.functional.cross_entropy(network(mixture), label)
@@ -61,7 +61,7 @@ def trained_alone(config: FixedFocusConfig) -> pd.DataFrame:
         segments = data.bank.rows(data.segments.flatten().long(), torch.float64)
         segments = segments.view(*data.segments.shape, *segments.shape[1:])
         for member in members_of(config):
-            network = initial_network(config, task, seed, Trainer(config).numerics)
+            network = initial_network(config, task, seed, FLOAT64)
             optimizer = torch.optim.SGD(network.parameters(), lr=member.learning_rate, momentum=config.momentum)
             for epoch in range(config.epochs + 1):
                 rest = (segments, data.foreground, data.label)
@@ -159,18 +159,22 @@ def test_several_foreground_segments_share_alpha_and_padding_has_none() -> None:
 
 
 def test_linear_sweep_follows_the_closed_form() -> None:
-    config = config_of({}, num_train=4000, num_classes=4, num_segments=5, epochs=12, alphas="0.2,0.6,1", batch_size=500)
+    sizes = {"num_train": 4000, "num_classes": 4, "num_segments": 5, "batch_size": 500, "epochs": 40}
+    rates = {f"{paradigm}_learning_rate": 0.01 for paradigm in ("soft", "hard", "lvml")}
+    config = config_of({**sizes, **rates}, alphas="0.2,0.6,1", evaluate_every=8)
     trainer = Trainer(config)
     for _ in range(config.epochs):
         trainer.train_epoch()
-        trainer.measure()
+        if trainer.is_due():
+            trainer.measure()
     frame = trainer.frame()
+    assert frame["epoch"].unique().tolist() == [8, 16, 24, 32, 40]
     for paradigm, rows in frame.groupby("paradigm"):
         alpha, t = rows["alpha"].to_numpy(), rows["time"].to_numpy()
         assert_allclose(rows["loss"], fixed_focus.loss(paradigm, alpha, t, 4), rtol=0.02)
         expected = fixed_focus.incentive(paradigm, alpha, t, 4)
         assert_allclose(rows["incentive_exact"], expected, rtol=0.05, atol=0.01)
-    assert frame["time"].max() > 40 and frame["loss"].min() < 0.3
+    assert frame["time"].max() > 30 and frame["loss"].min() < 0.3
 
 
 def test_time_of_momentum_is_that_of_its_displacement_under_a_constant_gradient() -> None:
@@ -239,8 +243,8 @@ def test_names_tell_configs_apart_but_not_folders_or_threads_of_thought() -> Non
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        ({"alphas": "0.2,1.5"}, "alphas=1.5 is not allowed: give 1 or less"),
-        ({"alphas": "-0.1"}, "alphas=-0.1 is not allowed: give 0 or more"),
+        ({"alphas": "0.2,1.5"}, "alphas='1.5' is not allowed: give 1.0 or less"),
+        ({"alphas": "-0.1"}, "alphas='-0.1' is not allowed: give 0.0 or more"),
         ({"alphas": "0.2,0.2"}, "alphas=0.2,0.2 names a value twice: give each once."),
         ({"paradigms": "hybrid"}, "paradigms='hybrid' is not allowed: choose 'soft', 'hard' or 'lvml'"),
         ({"num_segments": 1}, "num_segments=1 is not allowed: give a whole number of at least 2."),
@@ -276,8 +280,8 @@ def test_command_shows_the_last_epoch(results: Path) -> None:
 @pytest.mark.parametrize("paradigm", ["soft", "hard", "lvml"])
 def test_joint_training_falls_onto_the_phase_curve(paradigm: str) -> None:
     config = OrthogonalConfig(num_segments=6, num_classes=4, num_train=400, num_backgrounds=50)
-    frame = train_jointly(config, paradigm, (0, 1), epochs=40, learning_rate=0.1, batch_size=200)
-    assert frame.groupby("seed")["epoch"].max().tolist() == [40, 40]
+    frame = train_jointly(config, paradigm, (0, 1), epochs=100, learning_rate=0.2, momentum=0.0, batch_size=200)
+    assert frame.groupby("seed")["epoch"].max().tolist() == [100, 100]
     rows = frame[frame["epoch"] > 0]
     mu, nu, t = (rows[name].to_numpy() for name in ("mu", "nu", "time"))
     assert mu.max() > 2 and nu.max() > 1.2
