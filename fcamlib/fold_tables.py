@@ -12,13 +12,16 @@ Source: Nadeau and Bengio 2003; for repeated cross-validation Bouckaert and Fran
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from scipy import stats
+
+from fcamlib.config import CrossValidationConfig
+from fcamlib.store import Stored
 
 LABELS = {
     "soft": "SA",
@@ -128,3 +131,51 @@ def _by_repeat(part: pd.DataFrame, measure: str) -> pd.Series:
     known = part.dropna(subset=[measure])
     weighted = (known[measure] * known["n"]).groupby(known["repeat"]).sum()
     return weighted / known.groupby("repeat")["n"].sum()
+
+
+def by_data_set(results: Sequence[Stored[CrossValidationConfig]]) -> dict[str, pd.DataFrame]:
+    """Title of each data set -> the rows of its cross-validation, of several the one with most repeats."""
+    found: dict[str, pd.DataFrame] = {}
+    for result in sorted(results, key=lambda r: (r.config.repeats, len(r.config.methods), r.folder.name)):
+        found[result.summary["title"]] = result.history
+    return dict(sorted(found.items()))
+
+
+def all_results(histories: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """`results_table` of each data set, one below the other."""
+    return pd.concat({title: results_table(history) for title, history in histories.items()}, names=["data", "method"])
+
+
+def all_pairs(histories: Mapping[str, pd.DataFrame], measure: str = "accuracy") -> pd.DataFrame:
+    """`paired_table` of each data set, one below the other."""
+    parts = {title: paired_table(history, measure) for title, history in histories.items()}
+    return pd.concat(parts, names=["data", "comparison"])
+
+
+def provenance_table(results: Sequence[Stored[CrossValidationConfig]]) -> pd.DataFrame:
+    """Where the numbers come from: settings, commit, date, device, seconds of training."""
+    rows = {}
+    for result in results:
+        source, config = result.summary["provenance"], result.config
+        rates = ", ".join(f"{rate:g}" for rate in config.learning_rates)
+        rows[result.folder.name] = {
+            "settings": f"{config.epochs} epochs, learning rates {rates}, {config.batch_size} bags per step",
+            "commit": source["commit"] or "none",
+            "date": source["date"],
+            "device": f"{source['device']}, {config.threads} thread(s)",
+            "torch": source["packages"]["torch"],
+            "torchmil": source["packages"].get("torchmil", "-"),
+            "seconds": round(source["train_seconds"]),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("result")
+
+
+def figure_provenance(results: Sequence[Stored[CrossValidationConfig]], notebook: str) -> dict[str, object]:
+    """What `plots.save` writes beside a figure of cross-validations."""
+    return {
+        "notebook": f"notebooks/{notebook}.ipynb",
+        "runs": sorted(result.folder.name for result in results),
+        "commits": sorted({result.summary["provenance"]["commit"] for result in results}),
+        "data": sorted(result.summary["title"] for result in results),
+        "rerun": "fcam crossval --dataset bags:PATH",
+    }

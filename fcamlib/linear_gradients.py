@@ -23,9 +23,10 @@ def soft_gradient(
 
 
 def segment_gradient(
-    log_prob: Float[Tensor, "R G K N"],
+    weights: Float[Tensor, "R G K D"],
     segments: Float[Tensor, "R N D"],
-    responsibility: Float[Tensor, "R G B M"],
+    attention: Float[Tensor, "R G B M"],
+    num_hard: int,
     places: Int[Tensor, "R B M"],
     label: Int[Tensor, "R B"],
 ) -> Float[Tensor, "R G K D"]:
@@ -33,21 +34,33 @@ def segment_gradient(
 
     Parameters
     ----------
-    log_prob : log probability of each class from each distinct segment
+    weights : of the networks
     segments : the distinct segments
-    responsibility : attention weights under hard attention, posterior weights under LVML
+    attention : the fixed attention weights
+    num_hard : how many members, the first ones, train with hard attention; the others with LVML
     places : each segment's place among the distinct ones
     label : true labels
     """
-    seeds, members, classes, rows = log_prob.shape
-    weight = responsibility.flatten(2)  # (R, G, BM)
-    row = places.flatten(1)[:, None].expand_as(weight)
-    entry = (label[:, :, None] * rows + places).flatten(1)[:, None].expand_as(weight)
-    total = torch.zeros(seeds, members, rows, dtype=weight.dtype, device=weight.device).scatter_add_(2, row, weight)
-    excess = log_prob.exp().mul_(total[:, :, None])  # (R, G, K, N)
-    excess.view(seeds, members, classes * rows).scatter_add_(2, entry, -weight)
+    seeds, members, classes, features = weights.shape
+    rows = segments.shape[1]
+    logits = weights.view(seeds, members * classes, features) @ segments.mT
+    logits = logits.view(seeds, members, classes, rows)
+    top = logits.amax(dim=2, keepdim=True)
+    likelihood = (logits - top).exp_()  # times `total`
+    total = likelihood.sum(dim=2)  # (R, G, N)
+    row = places.flatten(1)[:, None].expand(-1, members, -1)  # (R, G, BM)
+    entry = (label[:, :, None] * rows + places).flatten(1)[:, None].expand(-1, members, -1)
+    responsibility = attention.flatten(2)
+    if num_hard < members:
+        normaliser = (top[:, num_hard:, 0] + total[:, num_hard:].log()).gather(2, row[:, num_hard:])
+        own = logits[:, num_hard:].flatten(2).gather(2, entry[:, num_hard:]) - normaliser
+        posterior = (attention[:, num_hard:].log() + own.view_as(attention[:, num_hard:])).softmax(dim=3)
+        responsibility = torch.cat([responsibility[:, :num_hard], posterior.flatten(2)], dim=1)
+    received = torch.zeros_like(total).scatter_add_(2, row, responsibility)  # of each distinct segment
+    excess = likelihood.mul_((received / total)[:, :, None])
+    excess.view(seeds, members, classes * rows).scatter_add_(2, entry, -responsibility)
     flat = excess.view(seeds, members * classes, rows) @ segments / label.shape[1]
-    return flat.view(seeds, members, classes, -1)
+    return flat.view_as(weights)
 
 
 def soft_measures(

@@ -47,7 +47,7 @@ class _TwoClasses(nn.Module):
         return torch.cat([torch.zeros_like(logit), logit], dim=1)
 
 
-def abmil(task: SDCTask, gated: bool, seed: int) -> tuple[FCAM, nn.Module]:
+def abmil(task: SDCTask, gated: bool, seed: int) -> tuple[FCAM, Any]:
     """torchmil's ABMIL for the bags of `task`, as an `FCAM`, and torchmil's own model on the same weights.
 
     Raises `UserError` where torchmil is not installed, or the bags have more than two classes.

@@ -133,12 +133,15 @@ def _compute(config: RunConfig, on_epoch: Callable[[Row], None] | None) -> Run:
         aggregations = tuple(dict.fromkeys((*PARADIGMS, config.aggregation)))
         scores = {split: evaluate(model, data.splits[split], aggregations, numerics) for split in SPLITS}
         examples = _examples(model, data, config, numerics, scores["test"][config.aggregation])
+        agreement = _agreement(model, data, config, numerics)
     history = pd.DataFrame(result.history)
     summary = {
         "title": data.title,
+        "class_names": list(data.class_names),
         "paradigm": config.paradigm,
         "splits": {split: _split_summary(scores[split][config.aggregation], data.splits[split]) for split in SPLITS},
         "aggregations": {s: {p: scores[s][p].summary() for p in scores[s]} for s in SPLITS},
+        **agreement,
         "selection": result.selection,
         "provenance": provenance(numerics)
         | {
@@ -150,6 +153,15 @@ def _compute(config: RunConfig, on_epoch: Callable[[Row], None] | None) -> Run:
     weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     files = {"scores.npz": _npz(kept), "examples.npz": _npz(examples), "model.safetensors": to_safetensors(weights)}
     return store.write(config, history, summary, files)
+
+
+def _agreement(model: FCAM, data: SDCTask, config: RunConfig, numerics: Numerics) -> dict[str, Any]:
+    """How well attention agrees with human rationales on test posts: of text alone."""
+    if not isinstance(config.data, TextConfig):
+        return {}
+    from fcamlib.agreement import agreement_summary
+
+    return {"agreement": agreement_summary(model, data.splits["test"], config.aggregation, numerics)}
 
 
 def require_same_data(data: TaskConfig) -> None:

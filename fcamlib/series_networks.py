@@ -8,7 +8,7 @@ from fcamlib.errors import UserError
 
 Shape = tuple[int, ...]
 KERNEL = 7  # samples that one filter of the first layer sees
-FILTERS = 12  # of both layers
+FILTERS = 8  # of both layers
 SHORTEST = 11  # samples of a window that the two layers need
 
 

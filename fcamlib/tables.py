@@ -14,7 +14,7 @@ from fcamlib.config import SCHEDULES
 from fcamlib.metrics import t_interval
 from fcamlib.store import Run
 
-LABELS = {"soft": "SA", "hard": "HA", "lvml": "LVML", "hybrid": "hybrid"}
+LABELS = {"soft": "SA", "hard": "HA", "lvml": "LVML", "hybrid": "hybrid", "logit_mixture": "logit mixture"}
 METRICS = ("accuracy", "focus_accuracy", "saif")
 
 
@@ -38,7 +38,8 @@ def tasks(runs: Sequence[Run]) -> dict[str, list[Run]]:
 def task_title(run: Run) -> str:
     """One line on what a run was trained and tested on."""
     data, epochs = run.config.data, sum(phase.epochs for phase in run.config.phases)
-    return f"{run.summary['title']}, {data.described}, {epochs} epochs"
+    encoder = f", {run.config.model.encoder}" if run.config.model.encoder else ""
+    return f"{run.summary['title']}, {data.described}{encoder}, {epochs} epochs"
 
 
 def runs_table(runs: Sequence[Run]) -> pd.DataFrame:
@@ -62,10 +63,25 @@ def results_table(runs: Sequence[Run], split: str = "test", digits: int = 3) -> 
     rows = []
     for paradigm in paradigms(runs):
         values = {metric: _final(runs, paradigm, metric, split) for metric in (*METRICS, "ftpt")}
-        row = {"paradigm": LABELS.get(paradigm, paradigm), "seeds": len(values["saif"])}
+        row = {"paradigm": LABELS.get(paradigm, paradigm), "seeds": len(values["accuracy"])}
         names = {"focus_accuracy": "focus accuracy", "saif": "SAIF", "ftpt": "FTPT"}
         rows.append(row | {names.get(m, m): interval_text(v, digits) if v.size else "-" for m, v in values.items()})
     return pd.DataFrame(rows).set_index("paradigm")
+
+
+def truthless_table(runs: Sequence[Run], split: str = "test", digits: int = 3) -> pd.DataFrame:
+    """The measures that need no truth about segments: mean and 95 % t-interval over seeds, one row per paradigm.
+
+    "-" where a measure is not defined, as the AUC is where a split lacks a class.
+    """
+    names = {"accuracy": "accuracy", "auc": "AUC", "calibration_error": "calibration error", "loss": "loss in nats"}
+    names |= {"attention_entropy": "attention entropy"}
+    rows = {}
+    for paradigm in paradigms(runs):
+        values = {shown: _final(runs, paradigm, metric, split) for metric, shown in names.items()}
+        shown = {name: interval_text(v, digits) if v.size else "-" for name, v in values.items()}
+        rows[LABELS.get(paradigm, paradigm)] = {"seeds": len(_of(runs, paradigm)), **shown}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("paradigm")
 
 
 def markdown(table: pd.DataFrame) -> str:
@@ -191,11 +207,17 @@ def gallery(runs: Sequence[Run], count: int = 3) -> dict[str, Any]:
         "segments": shared["segments"][:count],
         "foreground": shared["foreground"][:count],
         "labels": shared["label"][:count],
-        "label_names": getattr(runs[0].config.data, "foreground", ()),
+        "label_names": _class_names(runs[0]),
         "alpha": {p: found[p]["alpha"][:count] for p in paradigms(runs)},
         "predictions": {p: found[p]["prediction"][:count] for p in paradigms(runs)},
         "scores": {p: found[p]["s_y"][:count] for p in paradigms(runs)},
     }
+
+
+def _class_names(run: Run) -> Sequence[str]:
+    """Names of the classes; runs on mosaics that were stored without them have them in their config."""
+    names: Sequence[str] = run.summary.get("class_names", ()) or getattr(run.config.data, "foreground", ())
+    return names
 
 
 def gallery_table(runs: Sequence[Run], count: int = 3) -> pd.DataFrame:

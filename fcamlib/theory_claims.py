@@ -112,8 +112,10 @@ def time_to(level: float, times: Float[np.ndarray, " T"], values: Float[np.ndarr
 
 
 def _early(paths: Paths, name: str) -> Float[np.ndarray, " R"]:
-    """Mean focus logit over the first fifth of the time."""
-    return paths.nu[name][:, paths.times <= EARLY * paths.times[-1]].mean(axis=1)
+    """Mean focus logit over the first fifth of the time, or at its first moment after 0 where that is later."""
+    times = paths.times
+    chosen = (times > 0) & (times <= max(EARLY * times[-1], times[times > 0][0]))
+    return paths.nu[name][:, chosen].mean(axis=1)
 
 
 def _late_gain(paths: Paths, name: str) -> Float[np.ndarray, " R"]:

@@ -12,8 +12,11 @@ from fcamlib import fixed_focus, gradient_flow, store
 from fcamlib.claims import Criterion, verdict
 from fcamlib.config.base import Frozen
 from fcamlib.config.fixed_focus import FixedFocusConfig
+from fcamlib.config.flow import FlowExperiment
+from fcamlib.config.orthogonal import OrthogonalConfig
 from fcamlib.hessian import hessian_spectrum
-from fcamlib.sweep import Sweep
+from fcamlib.joint_training import train_jointly
+from fcamlib.sweep import Sweep, flow_time
 from fcamlib.tables import LABELS, interval_text
 from fcamlib.theory_claims import ExactCriterion, Paths, incentive_criteria, path_criteria
 
@@ -119,8 +122,24 @@ def flow_paths(flow: pd.DataFrame) -> dict[str, Paths]:
     return found
 
 
+def joint_frame(experiment: FlowExperiment) -> pd.DataFrame:
+    """Linear models trained on the first setting until its end time: paradigm, seed, epoch, time, mu, nu, ..."""
+    (num_segments, num_classes, end_time), *_ = experiment.settings()
+    config = OrthogonalConfig(num_segments=num_segments, num_classes=num_classes, num_train=experiment.num_train)
+    rate = end_time / float(flow_time(experiment.steps, 1.0, experiment.momentum))
+    return pd.concat(
+        [
+            train_jointly(
+                config, name, experiment.seeds, experiment.epochs, rate, experiment.momentum, experiment.batch_size
+            )
+            for name in PARADIGMS
+        ],
+        ignore_index=True,
+    )
+
+
 def trained_paths(training: pd.DataFrame) -> Paths:
-    """Trajectories of `joint_training.train_jointly` for the claims."""
+    """Trajectories of `joint_frame` for the claims."""
     tables = {
         (name, column): training[training["paradigm"] == name].pivot(index="seed", columns="time", values=column)
         for name in PARADIGMS

@@ -150,7 +150,7 @@ def test_own_pictures_in_a_folder_with_a_blank_are_trained_on_and_stored(tmp_pat
         f"{stored.folder.name}: test accuracy {test['accuracy']:.3f}, focus accuracy {test['focus_accuracy']:.3f}, "
         f"SAIF {test['saif']:.3f} (n = 32), in {tmp_path / 'results' / stored.folder.name}\n"
     )
-    assert stored.config.data.foreground == ("cat", "dog") and stored.config.model.focus == "cifar10"
+    assert getattr(stored.config.data, "foreground", None) == ("cat", "dog") and stored.config.model.focus == "cifar10"
     again = fcam("run", "--json", *arguments)
     answer = json.loads(again.stdout)
     assert answer.pop("name") == stored.folder.name and answer.pop("folder") == str(stored.folder)

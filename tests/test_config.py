@@ -79,7 +79,10 @@ NOT_ALLOWED = {
     "(learning rates; several are compared on validation).",
     ("paradigms", "soft,medium"): "paradigms='medium' is not allowed: choose 'soft', 'hard', 'lvml' or 'hybrid' "
     "(any of soft, hard, lvml, hybrid).",
-    ("precision", "float16"): "precision='float16' is not allowed: choose 'float64', 'float32', 'tfloat32' or 'bfloat16' "
+    (
+        "precision",
+        "float16",
+    ): "precision='float16' is not allowed: choose 'float64', 'float32', 'tfloat32' or 'bfloat16' "
     "(float64, float32, tfloat32 (on a GPU) or bfloat16).",
     ("dataset", 3): "dataset=3 is not allowed: give text "
     "(digits, cifar10, cifar100, or folder:PATH with train/ and test/).",
@@ -136,20 +139,24 @@ def test_a_long_value_is_shortened_and_a_field_has_the_name_that_the_user_knows(
     assert len(str(caught.value)) < 200
 
 
+def mosaics(config: RunConfig) -> MosaicsConfig:
+    assert isinstance(config.data, MosaicsConfig)
+    return config.data
+
+
 def test_defaults_follow_the_source() -> None:
-    digits, cifar10, cifar100 = (
-        experiment({"dataset": name}).configs()[0] for name in ("digits", "cifar10", "cifar100")
-    )
-    assert digits.data.foreground == ("0", "1", "2") and digits.training.precision == "float64"
-    assert (digits.data.num_train, digits.data.num_validation, digits.data.num_test) == (2000, 500, 2000)
-    assert (digits.data.image_size, digits.training.batch_size, digits.model.focus) == (8, 64, "digits")
-    assert cifar10.data.foreground == ("airplane", "automobile", "bird") and cifar10.training.precision == "float32"
-    assert (cifar10.data.num_train, cifar10.data.image_size, cifar10.training.batch_size) == (10_000, 32, 256)
+    configs = [experiment({"dataset": name}).configs()[0] for name in ("digits", "cifar10", "cifar100")]
+    (digits, cifar10, cifar100), (small, ten, hundred) = configs, map(mosaics, configs)
+    assert small.foreground == ("0", "1", "2") and digits.training.precision == "float64"
+    assert (small.num_train, small.num_validation, small.num_test) == (2000, 500, 2000)
+    assert (small.image_size, digits.training.batch_size, digits.model.focus) == (8, 64, "digits")
+    assert ten.foreground == ("airplane", "automobile", "bird") and cifar10.training.precision == "float32"
+    assert (ten.num_train, ten.image_size, cifar10.training.batch_size) == (10_000, 32, 256)
     assert (cifar10.model.focus, cifar10.model.classifier) == ("cifar10", "cifar10")
-    assert len(cifar100.data.foreground) == 50 and "baby" in cifar100.data.foreground
+    assert len(hundred.foreground) == 50 and "baby" in hundred.foreground
     assert (cifar100.model.focus, cifar100.model.classifier) == ("cifar100", "cifar100")
-    for config in (digits, cifar10, cifar100):
-        assert config.data.background == () and config.data.num_segments == 5 and not config.data.paper_split
+    for data in (small, ten, hundred):
+        assert data.background == () and data.num_segments == 5 and not data.paper_split
 
 
 def test_the_grid_is_every_paradigm_with_every_seed_and_the_hybrid_has_two_phases() -> None:

@@ -122,7 +122,7 @@ def test_abmil_is_what_torchmil_computes(gated: bool, two_clouds: SDCTask) -> No
     data = two_clouds.splits["train"]
     assert data.mask is not None and not bool(data.mask.all())
     segments = data.bank.values[data.segments.long()]
-    logit, focus_logits = theirs(segments, data.mask, return_att=True)
+    logit, focus_logits = theirs.forward(segments, data.mask, return_att=True)
     output = model(data.bank.values, data.segments.long(), "soft", data.mask)
     torch.testing.assert_close(
         output.log_prob("soft")[:, 1], torch.nn.functional.logsigmoid(logit), atol=1e-6, rtol=1e-5

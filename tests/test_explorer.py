@@ -130,6 +130,7 @@ def test_a_wrong_entry_is_refused_in_one_sentence_and_the_curves_stay(page: Page
 def test_pointing_at_a_panel_reads_the_time_there(page: Page) -> None:
     page.get_by_role("button", name="m = 20").click()
     box = page.locator('svg[data-part="mu"]').bounding_box()
+    assert box is not None
     page.mouse.move(box["x"] + box["width"] * (44 + 306 / 4) / 360, box["y"] + box["height"] / 2)
     assert page.locator('[data-part="time"]').inner_text() == "250"
 

@@ -159,10 +159,11 @@ def test_claims_of_the_paper_on_the_linear_task() -> None:
 def test_arguments_broadcast() -> None:
     alpha, t = np.array([[0.2], [1.0]]), np.array([0.0, 3.0, 50.0])
     for function in (margin, loss, incentive):
-        table = function("lvml", alpha, t, 20)
+        table = np.asarray(function("lvml", alpha, t, 20))
         assert table.shape == (2, 3)
         assert_allclose(table[1, 2], function("lvml", 1.0, 50.0, 20), rtol=1e-13)
-        assert_allclose(function("hard", 0.5, 3.0, [2, 9])[1], function("hard", 0.5, 3.0, 9), rtol=1e-13)
+        two = [function("hard", 0.5, 3.0, classes) for classes in (2, 9)]
+        assert_allclose(function("hard", 0.5, 3.0, [2, 9]), two, rtol=1e-13)
 
 
 @pytest.mark.parametrize("function", [margin, loss, incentive])

@@ -265,7 +265,7 @@ def test_files_that_are_none_and_wrong_window_lengths_are_one_sentence(tmp_path:
 def test_parameters_make_named_runs_and_wrong_ones_are_refused(tmp_path: Path) -> None:
     (config,) = experiment({"dataset": "motifs", "paradigms": "soft", "num_segments": "7"}).configs()
     assert isinstance(config.data, SeriesConfig) and config.data.num_segments == 7 and config.model.focus == "conv1d"
-    assert config.name.startswith("motifs-m7-n400-soft-s0-")
+    assert config.name.startswith("motifs-m7-n300-soft-s0-")
     source = saved(tmp_path, content())
     (mine,) = experiment({"dataset": source, "paradigms": "soft", "window_length": 5}).configs()
     assert mine.name.startswith("mine-w5-soft-s0-") and str(tmp_path) not in mine.portable().model_dump_json()

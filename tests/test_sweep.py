@@ -92,9 +92,9 @@ def trained_alone(config: FixedFocusConfig) -> pd.DataFrame:
 def test_all_at_once_equal_each_alone(parameters: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(parameters)
     alone = trained_alone(config)
-    for budget in (2**26, 1):  # all members together, and every member by itself
-        monkeypatch.setattr("fcamlib.sweep.INPUT_BUDGET", budget)
-        monkeypatch.setattr("fcamlib.ensemble.BUDGET", budget)
+    for together, pieces in ((2**26, 2**25), (1, 2**12)):  # all members in one piece; every member alone, in parts
+        monkeypatch.setattr("fcamlib.sweep.INPUT_BUDGET", together)
+        monkeypatch.setattr("fcamlib.ensemble.BUDGET", pieces)
         trainer = Trainer(config)
         trainer.measure()
         while trainer.epoch < config.epochs:
@@ -125,12 +125,11 @@ def test_exact_incentive_is_the_derivative() -> None:
     config = config_of(SMALL, alphas="0.3,0.31,0.29", initial="random", epochs=1)
     trainer = Trainer(config)
     trainer.measure()  # one and the same classifier at all alphas
-    rows = trainer.frame().set_index(["paradigm", "alpha"])
+    rows = {(row["paradigm"], row["alpha"]): row for row in trainer.rows}
     for paradigm in config.paradigms:
-        lower, upper = rows.loc[(paradigm, 0.29), "loss"], rows.loc[(paradigm, 0.31), "loss"]
-        assert_allclose(rows.loc[(paradigm, 0.3), "incentive_exact"], (lower - upper) / 0.02, atol=1e-4)
-        measured = (rows.loc[(paradigm, 0.3), "loss"] - upper) / 0.01
-        assert_allclose(rows.loc[(paradigm, 0.3), "incentive"], measured, rtol=1e-8, atol=1e-10)
+        lower, here, upper = (rows[paradigm, alpha] for alpha in (0.29, 0.3, 0.31))
+        assert_allclose(here["incentive_exact"], (lower["loss"] - upper["loss"]) / 0.02, atol=1e-4)
+        assert_allclose(here["incentive"], (here["loss"] - upper["loss"]) / 0.01, rtol=1e-8, atol=1e-10)
 
 
 def test_several_foreground_segments_share_alpha_and_padding_has_none() -> None:
@@ -141,12 +140,12 @@ def test_several_foreground_segments_share_alpha_and_padding_has_none() -> None:
     split = SDCData(bank, segments, torch.tensor([0, 1]), foreground, mask)
     data = FixedFocusData([split], FLOAT64)
     assert data.on_foreground[0].tolist() == [[0.5, 0.5, 0, 0], [0, 1, 0, 0]]
-    assert_allclose(data.on_background[0], [[0, 0, 1, 0], [1 / 3, 0, 1 / 3, 1 / 3]])
-    assert_allclose(data.sums()[0][0], [[0.5, 0.5], [0, 1]])
-    assert_allclose(data.sums()[1][0], [[-1, 2], [1 / 3, 2 / 3]])
-    network = nn.Sequential(nn.Flatten(), nn.Linear(2, 2, bias=False)).double()
-    with torch.no_grad():
-        network[1].weight.copy_(torch.eye(2))
+    assert_allclose(data.on_background[0], np.array([[0, 0, 1, 0], [1 / 3, 0, 1 / 3, 1 / 3]]))
+    assert_allclose(data.sums()[0][0], np.array([[0.5, 0.5], [0, 1]]))
+    assert_allclose(data.sums()[1][0], np.array([[-1, 2], [1 / 3, 2 / 3]]))
+    layer = nn.Linear(2, 2, bias=False)
+    nn.init.eye_(layer.weight)
+    network = nn.Sequential(nn.Flatten(), layer).double()
     members = [Member("hard", 0.6, 0.1), Member("lvml", 0.6, 0.1)]
     measures = Ensemble([network], members, 0.0).measure(data)
     p = torch.sigmoid(torch.tensor([1.0, -1.0, -3.0], dtype=torch.float64))  # of class 0, from each row of the bank
@@ -160,8 +159,8 @@ def test_several_foreground_segments_share_alpha_and_padding_has_none() -> None:
 
 def test_linear_sweep_follows_the_closed_form() -> None:
     sizes = {"num_train": 4000, "num_classes": 4, "num_segments": 5, "batch_size": 500, "epochs": 40}
-    rates = {f"{paradigm}_learning_rate": 0.01 for paradigm in ("soft", "hard", "lvml")}
-    config = config_of({**sizes, **rates}, alphas="0.2,0.6,1", evaluate_every=8)
+    rates = {f"{paradigm}_learning_rate": 0.1 for paradigm in ("soft", "hard", "lvml")}
+    config = config_of({**sizes, **rates}, alphas="0.2,0.6,1", evaluate_every=8, momentum=0)
     trainer = Trainer(config)
     for _ in range(config.epochs):
         trainer.train_epoch()
@@ -169,7 +168,8 @@ def test_linear_sweep_follows_the_closed_form() -> None:
             trainer.measure()
     frame = trainer.frame()
     assert frame["epoch"].unique().tolist() == [8, 16, 24, 32, 40]
-    for paradigm, rows in frame.groupby("paradigm"):
+    for paradigm in config.paradigms:
+        rows = frame[frame["paradigm"] == paradigm]
         alpha, t = rows["alpha"].to_numpy(), rows["time"].to_numpy()
         assert_allclose(rows["loss"], fixed_focus.loss(paradigm, alpha, t, 4), rtol=0.02)
         expected = fixed_focus.incentive(paradigm, alpha, t, 4)
@@ -214,23 +214,28 @@ def test_a_sweep_is_stored_found_and_resumed_to_the_same_numbers(
             content = bytearray(checkpoint.read_bytes())
             content[-3] ^= 1
             checkpoint.write_bytes(content)
-        seen.clear(), caplog.clear()
+        seen.clear()
+        caplog.clear()
         resumed = sweep(config, seen.append, fresh=True)
         assert seen == ([1, 2, 3, 4] if damaged else [3, 4])
         pd.testing.assert_frame_equal(resumed.frame, whole.frame, check_exact=True)
         assert len([r for r in caplog.records if r.levelno == logging.WARNING]) == int(damaged)
 
 
-def test_a_member_that_diverges_is_one_sentence(results: Path) -> None:
-    config = config_of(SMALL, classification_network="mlp", initial="random", hard_learning_rate=100, alphas="0.5")
+def test_a_member_that_diverges_is_one_sentence() -> None:
+    trainer = Trainer(config_of(SMALL, seeds="0,7", hard_learning_rate=100, alphas="0.3,0.5"))
+    trainer.train_epoch()
+    (ensemble,) = (ensemble for ensemble in trainer.ensembles if not ensemble.is_soft)
+    with torch.no_grad():
+        ensemble.weights["1.weight"][1, 1] = torch.nan  # of the second seed and the second member
     with pytest.raises(
         DivergenceError,
-        match=r"^the hard loss at alpha=0\.5 became NaN or infinite in epoch \d of seed 0 with learning rate 100: ch",
+        match=r"^the hard loss at alpha=0\.5 became NaN or infinite in epoch 1 of seed 7 with learning rate 100: ch",
     ):
-        sweep(config)
+        trainer.measure()
 
 
-def test_names_tell_configs_apart_but_not_folders_or_threads_of_thought() -> None:
+def test_names_tell_configs_apart() -> None:
     config = config_of({})
     assert re.fullmatch(r"fixed-focus-orthogonal-m20-c20-n5000-[0-9a-f]{8}", config.name)
     assert config.learning_rates == (0.05, 0.01, 0.05) and config.initial == "zero"
@@ -284,7 +289,7 @@ def test_joint_training_falls_onto_the_phase_curve(paradigm: str) -> None:
     assert frame.groupby("seed")["epoch"].max().tolist() == [100, 100]
     rows = frame[frame["epoch"] > 0]
     mu, nu, t = (rows[name].to_numpy() for name in ("mu", "nu", "time"))
-    assert mu.max() > 2 and nu.max() > 1.2
+    assert mu.max() > 1.5 and nu.max() > 0.8
     assert_allclose(nu, gradient_flow.phase_curve(paradigm, mu, 6, 4), rtol=0.03, atol=0.02)
     path = gradient_flow.trajectory(paradigm, 6, 4, np.unique(t))
     at = np.searchsorted(path.times, t)

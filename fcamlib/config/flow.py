@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -22,9 +23,9 @@ class FlowExperiment(Frozen):
     num_classes: Counts = Field((20, 1000), description="classes of each setting")
     end_times: Numbers = Field((1e3, 4e5), description="time of the flow that each setting ends at")
     seeds: Seeds = Field((0, 1, 2, 3, 4), description="seeds of the training; each draws instances and batches")
-    num_train: int = Field(2000, ge=2, le=10**5, description="training instances of the first setting")
-    steps: int = Field(400, ge=20, le=10**5, description="steps of SGD; with the end time they fix the learning rate")
-    batch_size: int = Field(64, ge=1, description="instances per step")
+    num_train: int = Field(800, ge=2, le=10**5, description="training instances of the first setting")
+    epochs: int = Field(20, ge=2, le=10**4, description="of SGD; with the end time they fix the learning rate")
+    batch_size: int = Field(40, ge=1, description="instances per step")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD")
 
     @model_validator(mode="after")
@@ -50,3 +51,8 @@ class FlowExperiment(Frozen):
     def settings(self) -> list[tuple[int, int, float]]:
         """Segments, classes and end time of each setting."""
         return list(zip(self.num_segments, self.num_classes, self.end_times, strict=True))
+
+    @property
+    def steps(self) -> int:
+        """Steps of SGD."""
+        return self.epochs * math.ceil(self.num_train / self.batch_size)

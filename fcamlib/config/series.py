@@ -58,18 +58,18 @@ class SeriesExperiment(TaskExperiment):
     defaults: ClassVar[Defaults] = {
         "motifs": {
             "window_length": 24,
-            "num_segments": 6,
+            "num_segments": 5,
             "num_channels": 2,
             "num_classes": 3,
-            "num_train": 400,
-            "num_validation": 150,
+            "num_train": 300,
+            "num_validation": 100,
             "num_test": 300,
-            "noise": 0.8,
+            "noise": 0.6,
             "distractors": 0.5,
             "epochs": 16,
-            "learning_rates": (0.05,),  # of 0.02, 0.05 and 0.1 the best on validation series, with seeds 100 and 101
+            "learning_rates": (0.05,),  # of 0.02, 0.05 and 0.1 the best on validation series, with seeds 100 to 102
             "hard_learning_rates": (0.05,),
-            "batch_size": 40,
+            "batch_size": 30,
             "precision": "float64",
             "focus_network": "conv1d",
             "classification_network": "conv1d",

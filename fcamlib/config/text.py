@@ -114,7 +114,7 @@ class TextExperiment(TaskExperiment):
             "num_train": 500,
             "num_validation": 200,
             "num_test": 500,
-            "max_tokens": 16,
+            "max_tokens": 12,
             "epochs": 8,
             "learning_rates": (0.03,),
             "hard_learning_rates": (0.03,),
@@ -169,4 +169,6 @@ class TextExperiment(TaskExperiment):
         )
 
     def _model(self) -> ModelConfig:
-        return super()._model().model_copy(update={"encoder": self._filled("encoder")})
+        encoder = self._filled("encoder")
+        focus = self.focus_network or ("text50" if encoder == "transformer" else self._filled("focus_network"))
+        return super()._model().model_copy(update={"encoder": encoder, "focus": focus})

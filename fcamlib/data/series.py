@@ -148,7 +148,7 @@ def _cut(arrays: Arrays, config: SeriesConfig) -> _Cut:
     if "foreground" in arrays:
         check_shape(arrays["foreground"], source, "foreground", (num_series, samples), f"bool {(num_series, samples)}")
         inside = arrays["foreground"].astype(bool)[:, : num_windows * length]
-        foreground = inside.reshape(num_series, num_windows, length).any(axis=2)
+        foreground = np.any(inside.reshape(num_series, num_windows, length), axis=2, keepdims=True)[..., 0]
     return kept.swapaxes(1, 2), foreground, _mask(arrays, source, num_series, num_windows, length)
 
 

@@ -6,12 +6,14 @@ paradigm throughout.
 """
 
 from fcamlib.plots.curves import learning_curves, saif_over_tau
+from fcamlib.plots.folds import crossval_accuracy
 from fcamlib.plots.gallery import attention_gallery
 from fcamlib.plots.heatmaps import focus_prediction_heatmaps
 from fcamlib.plots.incentives import fixed_focus_curves, incentive_over_alpha
 from fcamlib.plots.look import PARADIGM_LABEL, PARADIGM_STYLE, PageFigure, ParadigmStyle, style
 from fcamlib.plots.mosaics import sample_mosaics
 from fcamlib.plots.saving import save
+from fcamlib.plots.series import series_attention
 from fcamlib.plots.summary import accuracy_saif_summary
 from fcamlib.plots.theory import curvature, flow_curves, phase_portrait, speed_ratios
 
@@ -22,6 +24,7 @@ __all__ = [
     "ParadigmStyle",
     "accuracy_saif_summary",
     "attention_gallery",
+    "crossval_accuracy",
     "curvature",
     "fixed_focus_curves",
     "flow_curves",
@@ -32,6 +35,7 @@ __all__ = [
     "saif_over_tau",
     "sample_mosaics",
     "save",
+    "series_attention",
     "speed_ratios",
     "style",
 ]

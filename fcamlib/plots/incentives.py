@@ -6,6 +6,7 @@ from jaxtyping import Float
 from matplotlib import colormaps
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
@@ -122,7 +123,7 @@ def incentive_over_alpha(sweep: pd.DataFrame, theory: pd.DataFrame | None = None
     return fig
 
 
-def alpha_colors(alphas: np.ndarray) -> dict[float, tuple[float, ...]]:
+def alpha_colors(alphas: np.ndarray) -> dict[float, str]:
     """Return a colour for each attention weight, from dark to light as it grows.
 
     Parameters
@@ -133,11 +134,11 @@ def alpha_colors(alphas: np.ndarray) -> dict[float, tuple[float, ...]]:
     Returns
     -------
     dict
-        Weight -> red, green, blue, opacity; rising weights.
+        Weight -> hexadecimal colour; rising weights.
     """
     low, high = COLOR_RANGE
     ordered = sorted(float(alpha) for alpha in alphas)
-    return {alpha: colormaps["viridis"](low + (high - low) * alpha) for alpha in ordered}
+    return {alpha: to_hex(colormaps["viridis"](low + (high - low) * alpha)) for alpha in ordered}
 
 
 def seeds_by_x(rows: pd.DataFrame, x: str, measure: str) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, "R T"]]:
@@ -165,7 +166,7 @@ def seeds_by_x(rows: pd.DataFrame, x: str, measure: str) -> tuple[Float[np.ndarr
     return table.columns.to_numpy(dtype=np.float64), table.to_numpy(dtype=np.float64)
 
 
-def _draw_panel(ax: Axes, rows: pd.DataFrame, x: str, measure: str, colors: dict[float, tuple[float, ...]]) -> None:
+def _draw_panel(ax: Axes, rows: pd.DataFrame, x: str, measure: str, colors: dict[float, str]) -> None:
     """Draw the trained curves of one paradigm.
 
     Parameters
@@ -187,7 +188,7 @@ def _draw_panel(ax: Axes, rows: pd.DataFrame, x: str, measure: str, colors: dict
             ax.fill_between(places, low, high, color=color, alpha=0.2, lw=0, gid=f"band-{alpha:g}")
 
 
-def _draw_theory(ax: Axes, rows: pd.DataFrame, x: str, measure: str, colors: dict[float, tuple[float, ...]]) -> None:
+def _draw_theory(ax: Axes, rows: pd.DataFrame, x: str, measure: str, colors: dict[float, str]) -> None:
     """Draw the closed form over the trained curves.
 
     Parameters
@@ -206,7 +207,7 @@ def _draw_theory(ax: Axes, rows: pd.DataFrame, x: str, measure: str, colors: dic
         ax.plot(curve[x], curve[measure], color=INK, lw=0.8, ls=(0, (4, 3)), zorder=4, gid=f"theory-{alpha:g}")
 
 
-def _key(colors: dict[float, tuple[float, ...]], num_seeds: int, has_theory: bool) -> list[Artist]:
+def _key(colors: dict[float, str], num_seeds: int, has_theory: bool) -> list[Artist]:
     """Return the legend.
 
     Parameters
