@@ -124,7 +124,7 @@ rule book:
         "book/_config.yml",
         "book/_toc.yml",
         "book/_ext/offline_site.py",
-        "book/_static/custom.css",
+        sorted(str(path) for path in Path("book/_static").iterdir()),
         "book/references.bib",
     output:
         "book/_build/html/index.html",

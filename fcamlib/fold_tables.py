@@ -31,7 +31,7 @@ LABELS = {
     "abmil": "ABMIL",
     "gated-abmil": "gated ABMIL",
 }
-COLUMNS = {"accuracy": "accuracy", "auc": "AUC", "calibration_error": "calibration error", "loss": "loss in nats"} | {
+COLUMNS = {"accuracy": "accuracy", "auc": "AUC", "calibration_error": "calibration error", "loss": "training loss"} | {
     "attention_entropy": "attention entropy"
 }
 PAIRS = (("hybrid", "soft"), ("hybrid", "hard"), ("lvml", "soft"), ("soft", "abmil"), ("hybrid", "abmil"))

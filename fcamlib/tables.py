@@ -74,7 +74,7 @@ def truthless_table(runs: Sequence[Run], split: str = "test", digits: int = 3) -
 
     "-" where a measure is not defined, as the AUC is where a split lacks a class.
     """
-    names = {"accuracy": "accuracy", "auc": "AUC", "calibration_error": "calibration error", "loss": "loss in nats"}
+    names = {"accuracy": "accuracy", "auc": "AUC", "calibration_error": "calibration error", "loss": "training loss"}
     names |= {"attention_entropy": "attention entropy"}
     rows = {}
     for paradigm in paradigms(runs):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 
+from fcamlib import tables
+from fcamlib.__main__ import main
 from fcamlib.config import BagsConfig, experiment
 from fcamlib.data.bags import SEPARATION, bags_task, centres, num_repeats_and_folds
 from fcamlib.data.sdc import SDCData, SDCTask
@@ -161,6 +165,13 @@ def test_a_bag_of_5000_instances_beside_one_of_one(tmp_path: Path, monkeypatch: 
         test = run(config).summary["splits"]["test"]
         assert test["n"] == 2 and test["n_foreground"] == 0 and "saif" not in test and "histogram" not in test
         assert np.isfinite(test["loss"]) and 0 <= test["attention_entropy"] <= 1
+    shown = CliRunner().invoke(main, ["run", "--config", str(run(config).folder / "config.json")])
+    assert shown.stdout.startswith(f"{config.name}: test accuracy ") and "(n = 2), in " in shown.stdout
+    assert re.search(r"stored +\d\.\d+ +- +- +2 ", CliRunner().invoke(main, ["list"]).stdout)
+    runs = [run(config)]
+    assert list(tables.results_table(runs).loc["LVML", ["focus accuracy", "SAIF"]]) == ["-", "-"]
+    assert list(tables.truthless_table(runs).loc["LVML"])[1:3] == [f"{test['accuracy']:.3f}", f"{test['auc']:.3f}"]
+    assert set(tables.verdicts(runs).values()) == {"not run"} and "focus_accuracy" not in tables.history_frame(runs)
 
 
 def test_any_number_of_classes_and_a_known_foreground(tmp_path: Path) -> None:

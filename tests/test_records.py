@@ -6,34 +6,58 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fcamlib import paths, store, tables
+from fcamlib.config import CrossValidationConfig, RunConfig, stored_class
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED = paths.recorded_dir() or ROOT
 FOLDERS = sorted(path for path in RECORDED.iterdir() if path.is_dir() and path.name != "bench")
+KIND = {folder: stored_class((folder / "config.json").read_bytes()) for folder in FOLDERS}
+RUNS = [folder for folder in FOLDERS if KIND[folder] is RunConfig]
+CROSS_VALIDATIONS = [folder for folder in FOLDERS if KIND[folder] is CrossValidationConfig]
 each_record = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+each_run = pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
+each_cross_validation = pytest.mark.parametrize("folder", CROSS_VALIDATIONS, ids=lambda folder: folder.name)
 
 
 @each_record
 def test_a_record_is_whole_and_carries_the_name_of_its_config(folder: Path) -> None:
     assert store.damage(folder) == ""
-    assert store.Run(folder).config.name == folder.name
-    assert {path.name for path in folder.iterdir()} == {*store.RECORDED_FILES, store.SUMS}
+    kind = KIND[folder]
+    assert kind is not None and store.Stored(folder, kind).config.name == folder.name
+    files = {path.name for path in folder.iterdir()}
+    assert files <= {*store.RECORDED_FILES, store.SUMS}
+    assert folder not in RUNS or files >= {*store.RECORDED_FILES, store.SUMS}
 
 
 @each_record
 def test_a_record_says_where_it_comes_from_and_names_no_path(folder: Path) -> None:
-    run = store.Run(folder)
-    source = run.summary["provenance"]
+    source = json.loads((folder / "summary.json").read_text("utf-8"))["provenance"]
     assert source["commit"] and not source["commit"].endswith("+"), "made from files that were not committed"
     assert source["device"] and source["train_seconds"] > 0 and source["packages"]["torch"]
     for name in ("config.json", "summary.json", "history.csv"):
         assert "/" not in (folder / name).read_text("utf-8").replace("and/or", ""), f"a path in {name}"
 
 
-@each_record
+@each_cross_validation
+def test_a_recorded_cross_validation_has_every_method_on_every_fold(folder: Path) -> None:
+    result = store.Stored(folder, CrossValidationConfig)
+    config, rows = result.config, result.history
+    expected = {(r, f, m) for r in range(config.repeats) for f in range(config.folds) for m in config.methods}
+    assert len(rows) == len(expected)
+    assert set(rows[["repeat", "fold", "method"]].itertuples(index=False, name=None)) == expected
+    assert (rows.groupby(["repeat", "fold"])["n"].nunique() == 1).all(), "methods saw different test bags"
+    assert rows.groupby(["repeat", "method"])["n"].sum().nunique() == 1, "a repeat does not test each bag once"
+    hits = rows["accuracy"] * rows["n"]
+    assert np.allclose(hits, hits.round(), atol=1e-6) and rows["learning_rate"].isin(config.learning_rates).all()
+    for measure in ("accuracy", "auc", "calibration_error", "attention_entropy", "validation_accuracy"):
+        assert rows[measure].dropna().between(0, 1).all()
+
+
+@each_run
 def test_measures_of_a_record_agree_with_each_other(folder: Path) -> None:
     run = store.Run(folder)
     assert len(run.history) == sum(phase.epochs for phase in run.config.phases)
@@ -58,7 +82,7 @@ def test_the_readme_shows_the_recorded_numbers() -> None:
 
 def test_the_picture_in_the_readme_was_drawn_from_the_records() -> None:
     drawn_from = json.loads((ROOT / "figures" / "overview.json").read_text("utf-8"))["runs"]
-    assert {folder.name for folder in FOLDERS} <= set(drawn_from)
+    assert {folder.name for folder in RUNS} <= set(drawn_from)
 
 
 def test_the_readme_shows_the_digits_as_the_committed_notebook_does() -> None:

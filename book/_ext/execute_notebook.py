@@ -52,10 +52,8 @@ def refresh(path: Path) -> None:
 
 
 def fitting(parameters: dict[str, Any], source: Path) -> dict[str, Any]:
-    """The profile's parameters for a notebook about mosaics, none for the others, which run with their own defaults."""
-    declared = papermill.inspect_notebook(source)
-    about_mosaics = declared.get("dataset", {}).get("default") == '"digits"'
-    return parameters if about_mosaics and parameters.keys() <= declared.keys() else {}
+    """The profile's parameters for a notebook about runs on mosaics; the others run with their own defaults."""
+    return parameters if "paper_split" in papermill.inspect_notebook(source) else {}
 
 
 def execute(source: Path, target: Path, parameter_file: Path) -> None:
