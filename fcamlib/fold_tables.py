@@ -21,16 +21,9 @@ from jaxtyping import Float
 from scipy import stats
 
 from fcamlib.config import CrossValidationConfig
+from fcamlib.plots.folds import METHOD_LABEL as LABELS
 from fcamlib.store import Stored
 
-LABELS = {
-    "soft": "SA",
-    "hard": "HA",
-    "lvml": "LVML",
-    "hybrid": "hybrid",
-    "abmil": "ABMIL",
-    "gated-abmil": "gated ABMIL",
-}
 COLUMNS = {"accuracy": "accuracy", "auc": "AUC", "calibration_error": "calibration error", "loss": "training loss"} | {
     "attention_entropy": "attention entropy"
 }

@@ -44,7 +44,7 @@ def count(network: nn.Module) -> int:
 ALL = [("focus", name) for name in FOCUS_NETWORKS] + [("classifier", name) for name in CLASSIFICATION_NETWORKS]
 
 # Convolutions (out, in, size, size), then dense layers (out, in), in order.
-TRUNK_1D = [(12, 2, 7), (12, 12, 3)]
+TRUNK_1D = [(8, 2, 7), (8, 8, 3)]
 FOCUS_CONV = [(32, 3, 3, 3), (64, 32, 3, 3), (64, 64, 3, 3)]
 WEIGHTS = {
     ("focus", "cifar10"): [*FOCUS_CONV, (512, 1024), (64, 512), (10, 64), (1, 10)],
@@ -57,8 +57,8 @@ WEIGHTS = {
     ("classifier", "mlp"): [(128, 7), (64, 128), (K, 64)],
     ("focus", "linear"): [(1, 7)],
     ("classifier", "linear"): [(K, 7)],
-    ("focus", "conv1d"): [*TRUNK_1D, (12, 12), (1, 12)],
-    ("classifier", "conv1d"): [*TRUNK_1D, (12, 12), (K, 12)],
+    ("focus", "conv1d"): [*TRUNK_1D, (8, 8), (1, 8)],
+    ("classifier", "conv1d"): [*TRUNK_1D, (8, 8), (K, 8)],
     ("focus", "text200"): [(200, 7), (1, 200)],
     ("focus", "text50"): [(50, 7), (1, 50)],
     ("classifier", "text200"): [(200, 7), (K, 200)],

@@ -18,12 +18,13 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+OPTIONAL = {"mil"}  # extras that the book and its environment do without
 DECLARED = [
     Requirement(line) for line in (*PROJECT["dependencies"], *(line for extra in EXTRAS.values() for line in extra))
 ]
 # Folder -> what its code may import beside the standard library and fcamlib.
 IMPORTERS = {
-    "fcamlib": PROJECT["dependencies"],
+    "fcamlib": [*PROJECT["dependencies"], *(line for extra in OPTIONAL for line in EXTRAS[extra])],
     "book/_ext": [*PROJECT["dependencies"], *EXTRAS["book"], "sphinx"],  # jupyter-book brings it
     "tests": [*PROJECT["dependencies"], *EXTRAS["book"], *EXTRAS["test"]],
 }
@@ -38,6 +39,11 @@ def pins() -> dict[NormalizedName, str]:
             f"{requirement} is not one exact pin"
         )
     return {canonicalize_name(r.name): next(iter(r.specifier)).version for r in requirements}
+
+
+def optional() -> set[NormalizedName]:
+    """Packages that only an optional extra asks for."""
+    return {canonicalize_name(Requirement(line).name) for extra in OPTIONAL for line in EXTRAS[extra]}
 
 
 def imported_modules(file: Path) -> set[str]:
@@ -59,7 +65,8 @@ def test_every_declared_package_has_an_exact_pin_that_its_bounds_allow(requireme
 
 def test_this_environment_holds_the_pinned_versions() -> None:
     installed = {canonicalize_name(d.name): Version(d.version).public for d in metadata.distributions()}
-    differing = {name: (pin, installed.get(name)) for name, pin in pins().items() if installed.get(name) != pin}
+    asked = {name: pin for name, pin in pins().items() if name in installed or name not in optional()}
+    differing = {name: (pin, installed.get(name)) for name, pin in asked.items() if installed.get(name) != pin}
     assert not differing, f"(pinned, installed) differ: {differing}; recreate the environment with constraints.txt"
 
 
@@ -70,7 +77,7 @@ def test_conda_installs_the_same_package_with_the_same_pins() -> None:
     (pip,) = [entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)]
     (python,) = [entry.split("=")[1] for entry in conda if entry.startswith("python=")]
     assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(python)
-    assert pip == ["-c constraints.txt", f"-e .[{','.join(sorted(EXTRAS))}]"]
+    assert pip == ["-c constraints.txt", f"-e .[{','.join(sorted(set(EXTRAS) - OPTIONAL))}]"]
     # Whatever conda itself installs must not be a package that constraints.txt pins to another version.
     assert not {canonicalize_name(entry.split("=")[0]) for entry in conda} & set(pins())
 
@@ -86,7 +93,7 @@ def test_every_import_is_a_declared_dependency(folder: str) -> None:
     }
     undeclared = {}
     for file in sorted((ROOT / folder).rglob("*.py")):
-        for module in imported_modules(file) - set(sys.stdlib_module_names) - local:
+        for module in imported_modules(file) - set(sys.stdlib_module_names) - local - optional():
             if not allowed & {canonicalize_name(name) for name in providers.get(module, [])}:
                 undeclared[module] = str(file.relative_to(ROOT))
     assert not undeclared, f"imported but not declared in pyproject.toml: {undeclared}"

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from fcamlib.fold_tables import LABELS
 from fcamlib.plots.checks import require_columns
-from fcamlib.plots.look import FAINT_INK, PAGE_WIDTH, PARADIGM_STYLE, PageFigure, styled
+from fcamlib.plots.look import FAINT_INK, PAGE_WIDTH, PARADIGM_LABEL, PARADIGM_STYLE, PageFigure, styled
 
+METHOD_LABEL = {**PARADIGM_LABEL, "abmil": "ABMIL", "gated-abmil": "gated ABMIL"}
 REFERENCE_MARKERS = {"abmil": "P", "gated-abmil": "X"}  # in a neutral colour, beside the paradigms' own
 
 
@@ -34,7 +34,7 @@ def crossval_accuracy(histories: Mapping[str, pd.DataFrame]) -> PageFigure:
     axes = fig.subplots(lines, columns, squeeze=False, sharey=True)
     for ax, (title, history) in zip(axes.flat, sorted(histories.items()), strict=False):
         require_columns(history, f"histories[{title!r}]", ("repeat", "method", "n", "accuracy"))
-        methods = [method for method in LABELS if method in set(history["method"])]
+        methods = [method for method in METHOD_LABEL if method in set(history["method"])]
         for place, method in enumerate(methods):
             values = _repeats(history[history["method"] == method])
             look = PARADIGM_STYLE.get(method)
@@ -43,7 +43,7 @@ def crossval_accuracy(histories: Mapping[str, pd.DataFrame]) -> PageFigure:
             spread = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else np.zeros(1)
             ax.plot(place + spread, values, marker, color=color, markersize=3.5, alpha=0.55, linestyle="none")
             ax.plot(place, values.mean(), marker, color=color, markersize=9, markeredgecolor="white", linestyle="none")
-        ax.set_xticks(range(len(methods)), [LABELS[method].replace(" ", "\n") for method in methods])
+        ax.set_xticks(range(len(methods)), [METHOD_LABEL[method].replace(" ", "\n") for method in methods])
         ax.tick_params(axis="x", labelsize="small")
         ax.set_xlim(-0.6, len(methods) - 0.4)
         num_bags = int(history.drop_duplicates(["repeat", "fold"]).groupby("repeat")["n"].sum().max())
