@@ -1,6 +1,6 @@
 # Runs -> notebooks -> book. `make book` calls it on this machine; for a cluster add Snakemake's own options, for example
 #   snakemake --config profile=paper --executor slurm --jobs 40
-# A run is one job. What the store or the recorded runs already hold is not computed again.
+# What the store or the recorded runs already hold is not computed again.
 
 import sys
 from pathlib import Path
@@ -31,16 +31,21 @@ def checksums(name):
     return recorded if recorded.exists() else RESULTS / name / "SHA256SUMS"
 
 
-def config_file(wildcards):
+def config_file(name):
     """The run's config, written down for the command line that computes it; the name holds the config's hash."""
-    path = CONFIGS / f"{wildcards.run}.json"
+    path = CONFIGS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(RUNS[wildcards.run].model_dump_json())
+    path.write_text(RUNS[name].model_dump_json())
     return path
 
 
+# A job trains one run. On the embedded data, where a process starts about as long as a run takes, it trains four.
+MISSING = [name for name in RUNS if not (recorded_dir() / name / "SHA256SUMS").exists()]
+BATCH = 4 if PROFILE == "quick" else 1
+BATCHES = [MISSING[start : start + BATCH] for start in range(0, len(MISSING), BATCH)]
+
+
 wildcard_constraints:
-    run="|".join(RUNS),
     notebook="|".join(NOTEBOOKS),
 
 
@@ -67,17 +72,21 @@ rule profile:
         "cp {input:q} {output:q}"
 
 
-rule run:
-    output:
-        str(RESULTS / "{run}" / "SHA256SUMS"),
-    params:
-        config=config_file,
-        python=sys.executable,
-        folder=lambda wildcards: RESULTS / wildcards.run,
-    threads: 1
-    # Snakemake makes the folder of an output beforehand; to the store an empty one would be a damaged run.
-    shell:
-        "rmdir {params.folder:q} 2> /dev/null || true; {params.python:q} -m fcamlib run --config {params.config:q}"
+for number, names in enumerate(BATCHES):
+
+    rule:
+        name:
+            f"runs_{number}"
+        output:
+            [str(RESULTS / name / "SHA256SUMS") for name in names],
+        params:
+            configs=[f"--config {config_file(name)}" for name in names],
+            python=sys.executable,
+            folders=[RESULTS / name for name in names],
+        threads: 1
+        # Snakemake makes the folder of an output beforehand; to the store an empty one would be a damaged run.
+        shell:
+            "rmdir {params.folders:q} 2> /dev/null || true; {params.python:q} -m fcamlib run {params.configs}"
 
 
 rule findings:
@@ -114,12 +123,29 @@ rule notebook:
         "{params.python:q} {input.script:q} {input.notebook:q} {output:q} {input.parameters:q}"
 
 
+# After all notebooks, so that it finds their runs and computes none.
+rule domains:
+    input:
+        notebooks=expand("book/notebooks/{notebook}.ipynb", notebook=NOTEBOOKS),
+        script="book/_ext/domains.py",
+        recorded=RECORDED,
+        library=LIBRARY,
+    output:
+        "book/notebooks/domains.md",
+    params:
+        python=sys.executable,
+        folder=subpath(output[0], parent=True),
+    shell:
+        "{params.python:q} {input.script:q} {params.folder:q} {output:q}"
+
+
 # Always from nothing: an incremental build hides warnings and keeps numbers of earlier runs.
 rule book:
     input:
         expand("book/notebooks/{notebook}.ipynb", notebook=NOTEBOOKS),
         "book/notebooks/findings.md",
         "book/notebooks/benchmark.md",
+        "book/notebooks/domains.md",
         PAGES,
         "book/_config.yml",
         "book/_toc.yml",

@@ -28,7 +28,7 @@ _scratch = pytest.StashKey[str]()
 def pytest_configure(config: pytest.Config) -> None:
     """Give the whole test run one store of its own, so that notebooks show what this state of the code computes.
 
-    It is empty at first, or the one that FCAM_TEST_RESULTS names: `make test` has just filled that with the book's runs.
+    It is empty at first, or the one that FCAM_TEST_RESULTS names: `make test` has just filled that with the runs shown.
     The workers of pytest-xdist inherit the variables: what one notebook has computed, the next one finds.
     """
     if hasattr(config, "workerinput"):

@@ -106,11 +106,12 @@ def main() -> None:
 
 
 @main.command("run", cls=GroupedCommand, short_help="Train one model, or show its stored run.")
-@click.option("--config", "config_path", type=Path, metavar="FILE", help="a run's config.json, in place of the options")
+@click.option("--config", "config_paths", type=Path, multiple=True, metavar="FILE",
+              help="a run's config.json, in place of the options; may be given several times")  # fmt: skip
 @click.option("--fresh", is_flag=True, help="compute even where the store has the run")
 @click.option("--json", "as_json", is_flag=True, help="print the summary as JSON")
 @experiment_options(single=True)
-def run_command(config_path: Path | None, fresh: bool, as_json: bool, **options: str | None) -> None:
+def run_command(config_paths: tuple[Path, ...], fresh: bool, as_json: bool, **options: str | None) -> None:
     """Train one model, or show its stored run.
 
     Example, your own pictures in PATH/train/<class>/ and PATH/test/<class>/:
@@ -123,7 +124,7 @@ def run_command(config_path: Path | None, fresh: bool, as_json: bool, **options:
     that was interrupted goes on from its last checkpoint.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    if config_path is None:
+    if not config_paths:
         for field, option in ONE_RUN.items():
             if "," in given.get(field, ""):
                 raise UserError(
@@ -136,7 +137,7 @@ def run_command(config_path: Path | None, fresh: bool, as_json: bool, **options:
         raise UserError(f"--config and --{option} exclude each other: give one.")
     from fcamlib.store import load_config
 
-    _train([load_config(config_path)], fresh, as_json)
+    _train([load_config(path) for path in config_paths], fresh, as_json)
 
 
 @main.command("grid", cls=GroupedCommand, short_help="Train several paradigms and seeds.")

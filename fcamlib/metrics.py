@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy.special import stdtrit
 
 SAIF_THRESHOLD = 0.8
 HISTOGRAM_EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -74,7 +74,7 @@ def t_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, floa
     mean = float(sample.mean())
     if sample.size == 1:
         return mean, float("nan"), float("nan")
-    half = stats.t.ppf(0.5 + confidence / 2, sample.size - 1) * sample.std(ddof=1) / np.sqrt(sample.size)
+    half = stdtrit(sample.size - 1, 0.5 + confidence / 2) * sample.std(ddof=1) / np.sqrt(sample.size)
     return mean, mean - float(half), mean + float(half)
 
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy.special import stdtrit
 
 from fcamlib.plots.checks import array_within, by_paradigm, paradigm_order, require_columns
 from fcamlib.plots.look import (
@@ -159,7 +159,7 @@ def seed_band(
         return mean, mean, mean
     if band == "range":
         return mean, values.min(axis=0), values.max(axis=0)
-    quantile = float(stats.t.ppf(0.5 + CONFIDENCE / 2, num_seeds - 1))
+    quantile = float(stdtrit(num_seeds - 1, 0.5 + CONFIDENCE / 2))
     half = quantile * values.std(axis=0, ddof=1) / np.sqrt(num_seeds)  # (T,)
     return mean, mean - half, mean + half
 
