@@ -76,6 +76,11 @@ def save_checkpoint(path: Path, state: FitState) -> None:
         for index, slots in candidate.optimizer.state_dict()["state"].items():
             kept = {slot: value for slot, value in slots.items() if value is not None}
             tensors |= {f"{number}/optimizer/{index}/{slot}": value for slot, value in kept.items()}
+    write_state(path, content, tensors)
+
+
+def write_state(path: Path, content: dict[str, Any], tensors: State) -> None:
+    """Write plain values and tensors to one safetensors file, whole or not at all."""
     beside = path.with_suffix(".part")
     contiguous = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     described = json.dumps(content)
@@ -101,11 +106,8 @@ def _checksum(described: str, tensors: State) -> str:
     return digest.hexdigest()
 
 
-def load_checkpoint(path: Path, new_candidate: Callable[[int, float], Candidate]) -> FitState | None:
-    """The state in `path`, or None, with a warning, where the file is damaged.
-
-    `new_candidate(phase, learning_rate)` makes the model and optimiser that the tensors are put into.
-    """
+def read_state(path: Path) -> tuple[dict[str, Any], State] | None:
+    """The plain values and tensors in `path`, or None, with a warning, where the file is damaged."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -115,7 +117,17 @@ def load_checkpoint(path: Path, new_candidate: Callable[[int, float], Candidate]
     except (SafetensorError, OSError, KeyError, ValueError):
         log.warning("the checkpoint '%s' is damaged: training starts from its beginning.", path)
         return None
-    content = json.loads(metadata["state"])
+    return json.loads(metadata["state"]), tensors
+
+
+def load_checkpoint(path: Path, new_candidate: Callable[[int, float], Candidate]) -> FitState | None:
+    """The state in `path`, or None, with a warning, where the file is damaged.
+
+    `new_candidate(phase, learning_rate)` makes the model and optimiser that the tensors are put into.
+    """
+    if (found := read_state(path)) is None:
+        return None
+    content, tensors = found
     state = FitState(_below(tensors, "start/"), content["phase"])
     state.history, state.selection = content["history"], content["selection"]
     for number, fields in enumerate(content["candidates"]):

@@ -9,11 +9,7 @@ $$t = \frac{\eta}{1-p}\Big(s - p\,\frac{1-p^s}{1-p}\Big)$$
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
 import math
-import os
 import time as clock
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,22 +20,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fcamlib import store
+from fcamlib.checkpoint import read_state, write_state
 from fcamlib.config.fixed_focus import FixedFocusConfig
 from fcamlib.config.orthogonal import OrthogonalConfig
 from fcamlib.data.orthogonal import orthogonal_task
 from fcamlib.data.sdc import SDCTask
 from fcamlib.ensemble import Ensemble, FixedFocusData, Member
-from fcamlib.errors import DataError, DivergenceError, StoreError
+from fcamlib.errors import DataError, DivergenceError
 from fcamlib.networks import classification_network
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.runs import provenance, task
 
-log = logging.getLogger(__name__)
 Row = dict[str, Any]
 CHECKPOINT_SECONDS = 20.0  # at least this long between checkpoints
 INPUT_BUDGET = 2**26  # numbers that the inputs of all members' models in one step may hold, roughly
@@ -253,39 +247,16 @@ def _computed(config: FixedFocusConfig, on_epoch: Callable[[int], None]) -> Swee
     return Sweep(store.write(config, trainer.frame(), summary, {}))
 
 
-def _checksum(content: str, tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256(content.encode())
-    for name, value in sorted(tensors.items()):
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
 def _save(trainer: Trainer, path: Path) -> None:
-    """Write the state between two epochs to `path`, whole or not at all."""
-    content = json.dumps({"epoch": trainer.epoch, "rows": trainer.rows})
-    tensors = {name: value.cpu().contiguous() for name, value in trainer.tensors().items()}
-    beside = path.with_suffix(".part")
-    try:
-        save_file(tensors, beside, metadata={"state": content, "sha256": _checksum(content, tensors)})
-        os.replace(beside, path)
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise StoreError(f"the checkpoint '{path}' cannot be written ({reason}): make room and start again.") from None
+    """Write the state between two epochs to `path`."""
+    write_state(path, {"epoch": trainer.epoch, "rows": trainer.rows}, trainer.tensors())
 
 
 def _resume(trainer: Trainer, path: Path) -> bool:
     """Put the state in `path` into the trainer; False, with a warning, where the file is damaged."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in list(file.keys())}
-        if _checksum(metadata["state"], tensors) != metadata["sha256"]:
-            raise ValueError("another checksum")
-    except (SafetensorError, OSError, KeyError, ValueError):
-        log.warning("the checkpoint '%s' is damaged: training starts from its beginning.", path)
+    if (found := read_state(path)) is None:
         return False
-    content = json.loads(metadata["state"])
+    content, tensors = found
     trainer.epoch, trainer.rows = content["epoch"], content["rows"]
     with torch.no_grad():
         for name, value in trainer.tensors().items():

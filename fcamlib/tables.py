@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcamlib.claims import CLAIMS, Evidence, Verdict, verdict
-from fcamlib.config import SCHEDULES
+from fcamlib.config import SCHEDULES, MosaicsConfig
 from fcamlib.metrics import t_interval
 from fcamlib.store import Run
 
@@ -234,12 +234,17 @@ def gallery_table(runs: Sequence[Run], count: int = 3) -> pd.DataFrame:
 
 
 def recorded_or(runs: Sequence[Run], recorded: Sequence[Run]) -> tuple[str, list[Run]]:
-    """Title and runs of the recorded task with most runs; where none is recorded, `runs` again, and saying so."""
-    grouped = tasks(recorded)
+    """Title and runs of the recorded task on mosaics with most runs; where there is none, `runs`, so titled."""
+    grouped = tasks(on_mosaics(recorded))
     if not grouped:
         return "no run is recorded here, so the runs above are shown again", list(runs)
     title = max(grouped, key=lambda name: (len(grouped[name]), name))
     return title, grouped[title]
+
+
+def on_mosaics(runs: Sequence[Run]) -> list[Run]:
+    """Those of the runs whose segments are pictures."""
+    return [run for run in runs if isinstance(run.config.data, MosaicsConfig)]
 
 
 def selection_table(runs: Sequence[Run]) -> pd.DataFrame:
