@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from fcamlib import gradient_flow
 
@@ -17,8 +16,6 @@ BOOK = Path(__file__).resolve().parent.parent / "book"
 SCRIPT = BOOK / "_static" / "explorer.js"
 MAX_BYTES = 30_000
 PARADIGMS = ("soft", "hard", "lvml")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH: install the package chromium")
 
 
 def skeleton() -> str:
@@ -27,14 +24,6 @@ def skeleton() -> str:
         r"```\{raw\} html\n(<section class=\"fcam-explorer\".*?)```", (BOOK / "explorer.md").read_text(), re.S
     )
     return html
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

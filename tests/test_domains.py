@@ -1,0 +1,266 @@
+"""The page that compares all tasks: its verdicts follow from runs, and what is not measured says so."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcamlib import store, tables
+from fcamlib.claims import CLAIMS
+from fcamlib.config import CrossValidationConfig, FixedFocusConfig, FixedFocusExperiment, RunConfig, experiment
+from fcamlib.store import Run, Stored
+from fcamlib.sweep import Sweep
+from fcamlib.theory_claims import NEEDED
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = ROOT / "notebooks"
+PAPER = {"D1", "D2", "D3", "D4", "S1", "S2", "S3", "H1", "I1", "I2", "I3"}
+ON_RUNS = ("D1", "D2", "D3", "S1", "S2", "S3", "H1")
+
+# Focus accuracy over ten epochs, cells of the histogram in percent, SAIF: numbers on which all claims hold.
+CURVES = {
+    "soft": np.linspace(0.50, 0.55, 10),
+    "hard": np.array([0.1, 0.1, 0.1, 0.2, 0.2, 0.4, 0.6, 0.8, 0.9, 0.9]),
+    "lvml": np.linspace(0.60, 0.95, 10),
+    "hybrid": np.linspace(0.50, 0.95, 10),
+}
+CELLS = {
+    "soft": {(4, 4): 20, (2, 4): 80},
+    "hard": {(4, 4): 60, (0, 0): 40},
+    "lvml": {(4, 4): 90, (0, 0): 10},
+    "hybrid": {(4, 4): 95, (0, 0): 5},
+}
+SAIF = {"soft": 0.2, "hard": 0.6, "lvml": 0.9, "hybrid": 0.95}
+
+
+@pytest.fixture(scope="module")
+def domains() -> Iterator[ModuleType]:
+    """The book's script as a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "book" / "_ext")
+        yield importlib.import_module("domains")
+        patch.delitem(sys.modules, "domains")
+
+
+def made(config: RunConfig, title: str = "a task", **changes: Any) -> Run:
+    """A finished run of `config` with the numbers above, some replaced; seeds differ by a thousandth."""
+    paradigm, spread = config.paradigm, 0.001 * config.seed
+    base = paradigm if paradigm in CURVES else "lvml"
+    histogram = np.zeros((5, 5))
+    for cell, percent in changes.get(f"{base}_cells", CELLS[base]).items():
+        histogram[cell] = percent
+    histogram[4, 4] -= 10 * spread
+    histogram[2, 2] += 10 * spread
+    test = {"accuracy": changes.get(f"{base}_accuracy", 0.9) + spread, "saif": SAIF[base] + spread}
+    run = Run(Path("nowhere") / config.name)
+    run.__dict__["config"] = config
+    run.__dict__["summary"] = {
+        "title": title,
+        "splits": {"test": test | {"n": 40, "histogram": histogram.tolist()}},
+    }
+    curve = changes.get(f"{base}_curve", CURVES[base]) + spread * np.arange(10)
+    run.__dict__["history"] = pd.DataFrame({"epoch": range(1, 11), "test_focus_accuracy": curve})
+    return run
+
+
+def runs(seeds: tuple[int, ...] = (0, 1, 2), paradigms: str = "soft,hard,lvml,hybrid", **changes: Any) -> list[Run]:
+    grid = {"dataset": "digits", "seeds": seeds, "paradigms": paradigms, "epochs": 10}
+    return [made(config, **changes) for config in experiment(grid).configs()]
+
+
+def cells(domains: ModuleType, found: list[Run]) -> dict[str, str]:
+    """The page's row on these runs."""
+    table = domains.verdict_table([domains.run_task("a task, settings", found)])
+    return dict(table.loc["a task"])
+
+
+def test_every_claim_of_the_paper_has_a_row_and_a_column(domains: ModuleType) -> None:
+    assert set(domains.STATEMENTS) == PAPER == set(CLAIMS) | set(NEEDED)
+    task = domains.run_task("a task, settings", runs())
+    assert set(domains.verdict_table([task]).columns) == PAPER
+    table = domains.claims_table([task])
+    assert set(table.index) == {f"**{claim}**" for claim in PAPER}
+    assert table.loc["**H1**", "statement"] == CLAIMS["H1"].statement
+
+
+def test_claims_hold_on_numbers_made_for_them_and_the_others_are_not_measured(domains: ModuleType) -> None:
+    shown = cells(domains, runs())
+    assert shown == {claim: "holds" if claim in ON_RUNS else "-" for claim in PAPER}
+
+
+@pytest.mark.parametrize(
+    ("claim", "changes"),
+    [
+        ("D1", {"hard_curve": np.linspace(0.7, 0.9, 10)}),
+        ("D2", {"hard_curve": np.linspace(0.1, 0.3, 10)}),
+        ("D3", {"lvml_curve": np.linspace(0.6, 0.4, 10)}),
+        ("S1", {"lvml_cells": {(4, 4): 10, (2, 4): 90}}),
+        ("S2", {"hard_cells": {(4, 4): 20, (2, 2): 80}}),
+        ("S3", {"lvml_cells": {(4, 4): 20, (2, 2): 80}}),
+        ("H1", {"hybrid_accuracy": 0.8}),
+    ],
+)
+def test_a_claim_fails_where_numbers_contradict_it(domains: ModuleType, claim: str, changes: dict[str, Any]) -> None:
+    assert cells(domains, runs(**changes))[claim] == "**fails**"
+
+
+def test_one_seed_leaves_all_undecided_and_only_shared_seeds_count(domains: ModuleType) -> None:
+    one = cells(domains, runs(seeds=(1,)))
+    assert {one[claim] for claim in ON_RUNS} == {"*undecided*"}
+    partly = [run for run in runs() if run.config.paradigm != "hard" or run.config.seed == 1]
+    task = domains.run_task("a task, settings", partly)
+    assert task.seeds == "1" and {task.cell(claim) for claim in ON_RUNS} == {"*undecided*"}
+    apart = [run for run in runs() if (run.config.paradigm == "hard") == (run.config.seed == 1)]
+    task = domains.run_task("a task, settings", apart)
+    assert task.seeds == "0" and {task.cell(claim) for claim in PAPER} == {"-"}
+
+
+def test_a_claim_on_a_paradigm_that_was_not_run_shows_a_dash(domains: ModuleType) -> None:
+    shown = cells(domains, runs(paradigms="soft,hard"))
+    assert {claim for claim, cell in shown.items() if cell != "-"} == {"D1", "D2", "S2"}
+
+
+def test_without_a_known_foreground_nothing_is_judged(domains: ModuleType) -> None:
+    found = runs()
+    for run in found:
+        del run.summary["splits"]["test"]["saif"]
+    assert set(cells(domains, found).values()) == {"-"}
+
+
+def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") -> Sweep:
+    """A finished sweep with these incentives at its alphas in the last epoch, and none before."""
+    config = FixedFocusExperiment(dataset=dataset, alphas=(0.2, 0.6, 1.0), seeds=(0, 1, 2), epochs=1).config()
+    rows = [
+        {"paradigm": name, "alpha": alpha, "seed": seed, "epoch": epoch}
+        | {"incentive": epoch * (value + 0.001 * seed * alpha)}
+        for name, values in incentives.items()
+        for alpha, value in zip(config.alphas, values, strict=True)
+        for seed in config.seeds
+        for epoch in (0, 1)
+    ]
+    stored = Stored(Path("nowhere") / config.name, FixedFocusConfig)
+    stored.__dict__.update(config=config, summary={"title": "a sweep"}, history=pd.DataFrame(rows))
+    return Sweep(stored)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {"I1": "holds", "I2": "holds", "I3": "holds"}),
+        ({"soft": [3.0, 1.0, 1.2]}, {"I1": "**fails**", "I2": "holds", "I3": "**fails**"}),
+        ({"hard": [1.0, 2.0, 1.9]}, {"I1": "holds", "I2": "**fails**", "I3": "holds"}),
+    ],
+)
+def test_sweeps_are_judged_by_their_last_incentives(
+    domains: ModuleType, changes: dict[str, list[float]], expected: dict[str, str]
+) -> None:
+    found = {"soft": [3.0, 1.0, 0.1], "hard": [1.0, 2.0, 2.5], "lvml": [4.0, 2.0, 1.0]} | changes
+    task = domains.sweep_task(made_sweep(found))
+    assert task.notebook == "04_fixed_focus_linear"
+    assert {claim: task.cell(claim) for claim in PAPER if task.cell(claim) != "-"} == expected
+    assert domains.sweep_task(made_sweep(found, "digits")).notebook == "06_fixed_focus_images"
+
+
+def write_notebook(path: Path, own: str, injected: str = "") -> None:
+    """A notebook with a cell of parameters, and one that papermill put below it."""
+    made = nbformat.v4.new_notebook()
+    made.cells.append(nbformat.v4.new_code_cell(own, metadata={"tags": ["parameters"]}))
+    if injected:
+        made.cells.append(nbformat.v4.new_code_cell(injected, metadata={"tags": ["injected-parameters"]}))
+    made.cells.append(nbformat.v4.new_code_cell("seeds = [9]"))
+    nbformat.write(made, path)
+
+
+def test_parameters_are_the_notebook_s_own_and_papermill_s_over_them(domains: ModuleType, tmp_path: Path) -> None:
+    write_notebook(
+        tmp_path / "a.ipynb", "seeds: list = [0, 1]  # two\nnoise: float = -0.5", "# Parameters\nseeds = [3]"
+    )
+    assert domains.parameters_of(tmp_path / "a.ipynb") == {"seeds": [3], "noise": -0.5}
+
+
+def test_lvml_s_speed_in_the_flow_depends_on_the_classes(domains: ModuleType, tmp_path: Path) -> None:
+    own = "num_segments: list = [20, 20]\nnum_classes: list = [20, 2]\nend_times: list = [1000.0, 1000.0]"
+    write_notebook(tmp_path / "05_gradient_flow.ipynb", own)
+    many, two = domains.flow_tasks(tmp_path)
+    assert (many.cell("D4"), two.cell("D4")) == ("holds", "**fails**")
+    assert {claim for claim in PAPER if many.cell(claim) != "-"} == {"D1", "D2", "D3", "D4"}
+    assert many.seeds == "exact"
+
+
+def test_the_notebook_on_text_changes_what_the_page_does() -> None:
+    source = (ROOT / "book" / "_ext" / "domains.py").read_text()
+    stated = next(
+        node.value
+        for node in ast.parse(source).body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "RUNS"
+    )
+    assert stated is not None
+    for name, variants in ast.literal_eval(stated).items():
+        cells = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells
+        code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+        calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+        changes = [
+            ast.literal_eval(keyword.value)
+            for call in calls
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "model_copy"
+            for keyword in call.keywords
+        ]
+        compared = [change for change in changes if "paradigms" not in change]
+        assert (compared or [{}]) == variants, f"{name} runs {compared}, the page looks for {variants}"
+
+
+def test_live_tasks_come_first_and_other_paradigms_do_not_count(
+    domains: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posts = {"dataset": "keywords", "encoder": "embedding", "num_train": 90, "epochs": 10}
+    kept = experiment({**posts, "seeds": (0, 1, 2)}).configs()
+    kept += experiment({**posts, "paradigms": "logit_mixture"}).configs()
+    monkeypatch.setattr(domains, "run_all", lambda configs: [made(config) for config in configs])
+    monkeypatch.setattr(store, "recorded_runs", lambda: [made(config, "posts") for config in kept])
+    tasks = domains.run_tasks(NOTEBOOKS)
+    assert [task.name for task in tasks] == [
+        "a task", "a task, embedding", "a task, transformer", "a task", "a task", "posts, embedding"
+    ]  # fmt: skip
+    assert [task.notebook[:2] for task in tasks] == ["02", "07", "07", "08", "09", "07"]
+    assert tasks[-1].seeds == "3" and tasks[-1].cell("S1") == "holds"
+    names = domains.row_names(tasks)
+    assert names[1] == "a task, embedding" and names[0] == f"a task ({tasks[0].settings})"
+
+
+def test_benchmarks_have_no_verdict_and_show_the_hybrid_s_accuracy(domains: ModuleType) -> None:
+    config = CrossValidationConfig(
+        source="bags:b.npz", fingerprint="0", methods=("soft", "hard", "hybrid"), repeats=2, folds=3, epochs=2,
+        learning_rates=(0.1,), batch_size=1,
+    )  # fmt: skip
+    rows = [
+        {"repeat": repeat, "fold": fold, "method": method, "n": 10, "accuracy": level + 0.001 * fold * repeat}
+        for repeat in (0, 1)
+        for fold in (0, 1, 2)
+        for method, level in (("soft", 0.5), ("hard", 0.8), ("hybrid", 0.7))
+    ]
+    result = Stored(Path("nowhere") / config.name, CrossValidationConfig)
+    result.__dict__.update(config=config, summary={"title": "b"}, history=pd.DataFrame(rows))
+    (task,) = domains.fold_tasks([result])
+    assert {task.cell(claim) for claim in PAPER} == {"-"} and task.instances == "30 bags"
+    table = domains.benchmarks_table([result])
+    assert table["difference"].tolist() == ["+0.200", "-0.100"]
+    text = domains.page([task], [result])
+    assert f"| b | {' | '.join(['-'] * len(PAPER))} |" in text and "| hybrid - HA | -0.100 |" in text
+
+
+def test_runs_on_other_data_are_not_shown_as_pictures() -> None:
+    on_text = [made(config, "words") for config in experiment({"dataset": "keywords", "seeds": range(9)}).configs()]
+    pictures, own = runs(seeds=(4,)), runs(seeds=(5,))
+    title, shown = tables.recorded_or(own, [*on_text, *pictures])
+    assert title.startswith("a task, m = 5") and shown == pictures
+    assert tables.recorded_or(own, on_text)[1] == own
