@@ -267,7 +267,7 @@ def bench_command(
         _require_cuda()
         settings = replace(settings, steps=settings.num_train // settings.batch_size, epochs=5)
     if json_path is not None:
-        _write(json_path, "")  # fails before the minutes are spent
+        write_text(json_path, "")  # fails before the minutes are spent
     with _bar(num_rows(settings)) as on_row:
         rows = measure(settings, on_row)
     content = report(settings, rows)
@@ -276,7 +276,7 @@ def bench_command(
     hardware = f"{origin['device']}, {origin['cpu_capability']}, torch {origin['packages']['torch']}"
     click.echo(f"\n{content['how']}\n{hardware}.")
     if json_path is not None:
-        _write(json_path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+        write_text(json_path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 def _require_cuda() -> None:
@@ -286,7 +286,8 @@ def _require_cuda() -> None:
         raise UserError("device='cuda' is not available here: choose device=cpu.")
 
 
-def _write(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Write a benchmark's file, its folder made if need be; one sentence where that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")

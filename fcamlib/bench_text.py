@@ -18,9 +18,11 @@ meets all of them. Axes: B batch, M segments, K classes, D features.
 from __future__ import annotations
 
 import copy
+import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import click
 import numpy as np
@@ -29,6 +31,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fcamlib.bench import write_text
 from fcamlib.config import experiment
 from fcamlib.data.posts import Post
 from fcamlib.data.sdc import SDCData, SDCTask, distinct
@@ -37,8 +40,8 @@ from fcamlib.encoders import build_encoder
 from fcamlib.fcam import FCAM
 from fcamlib.losses import hard_attention_loss, lvml_loss, soft_attention_loss
 from fcamlib.networks import classification_network, focus_network
-from fcamlib.numerics import keep_freed_memory, reproducible
-from fcamlib.runs import task
+from fcamlib.numerics import PLAIN, keep_freed_memory, reproducible
+from fcamlib.runs import provenance, task
 
 NUM_POSTS, NUM_WORDS, NUM_CLASSES = 15_383, 24_991, 3  # of HateXplain's training posts
 MEAN_LENGTH, SIGMA_LENGTH, LONGEST = 23.5, 0.6, 165
@@ -153,7 +156,9 @@ def table(times: list[EpochTime]) -> pd.DataFrame:
 @click.option("--dataset", default="", help="hatexplain, hatexplain:PATH or text:PATH; default random posts")
 @click.option("--steps", type=click.IntRange(1), help="measure this many steps and scale up; default all")
 @click.option("--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="CPU threads")
-def main(dataset: str, steps: int | None, threads: int) -> None:
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="write everything to FILE")  # fmt: skip
+def main(dataset: str, steps: int | None, threads: int, json_path: Path | None) -> None:
     """Time one training epoch of the simple text variant against plain padded passes."""
     keep_freed_memory()
     posts = random_posts()
@@ -165,6 +170,17 @@ def main(dataset: str, steps: int | None, threads: int) -> None:
     train = posts.splits["train"]
     click.echo(f"{posts.title}: {len(train):,} posts, {len(posts.bank.values):,} words, at most {train.num_segments}")
     click.echo(table(times).to_string(index=False))
+    if json_path is not None:
+        content = {
+            "what": "seconds of one training epoch of the simple text variant; ratios are plain over library",
+            "how": (
+                f"{posts.title}, {len(train):,} posts, batches of {BATCH_SIZE}, float32, threads: {threads}; "
+                f"three sides take each batch in turn, {f'{steps} steps scaled up' if steps else 'a whole epoch'}, once"
+            ),
+            "provenance": provenance(PLAIN),
+            "rows": [asdict(measured) for measured in times],
+        }
+        write_text(json_path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -21,11 +21,10 @@ import click
 import torch
 from torch import Tensor, nn
 
-from fcamlib.bench import Spread
+from fcamlib.bench import Spread, write_text
 from fcamlib.config.fixed_focus import FixedFocusConfig, fixed_focus_experiment
 from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.ensemble import DIFFERENCE, Member
-from fcamlib.errors import UserError
 from fcamlib.gradient_flow import PARADIGMS, trajectory
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.runs import provenance
@@ -222,11 +221,7 @@ def main(repeats: int, epochs: int, json_path: Path | None) -> None:
             f"{shown}: {ratio['median']:.1f} times ({ratio['low']:.1f} to {ratio['high']:.1f}), aim {row['aim']:g}"
         )
     if json_path is not None:
-        try:
-            json_path.parent.mkdir(parents=True, exist_ok=True)
-            json_path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", "utf-8")
-        except OSError as error:
-            raise UserError(f"json='{json_path}' cannot be written ({error.strerror}): choose another file.") from None
+        write_text(json_path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":
