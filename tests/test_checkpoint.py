@@ -13,10 +13,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fcamlib import training
+from fcamlib import runs, training
 from fcamlib.checkpoint import FitState, Row, save_checkpoint
 from fcamlib.config import Experiment, Phase, TrainingConfig
-from fcamlib.data.mosaics import mosaic_task
 from fcamlib.data.sdc import Bank, SDCTask
 from fcamlib.errors import StoreError
 from fcamlib.fcam import FCAM
@@ -57,7 +56,7 @@ FAILURES = {"hybrid": [], "diverging": [True, False]}
 
 @pytest.fixture(scope="module")
 def digits() -> SDCTask:
-    return mosaic_task(RUN.data, seed=0)
+    return runs.task(RUN.data, seed=0)
 
 
 class Flat(nn.Module):

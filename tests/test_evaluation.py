@@ -13,9 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special, stats
 from torch import Tensor, nn
 
-from fcamlib import evaluation
+from fcamlib import evaluation, runs
 from fcamlib.config import Experiment
-from fcamlib.data.mosaics import mosaic_task
 from fcamlib.data.sdc import Bank, SDCData, every_occurrence
 from fcamlib.evaluation import Scores, batch_scores, evaluate, evaluating
 from fcamlib.fcam import FCAM, PARADIGMS
@@ -194,7 +193,7 @@ def test_deduplicated_equals_plain_on_pictures_in_float32(layout: str, monkeypat
     (config,) = Experiment.model_validate(
         {"paradigms": "soft", "num_test": 150, "precision": "float32", "memory_layout": layout}
     ).configs()
-    task = mosaic_task(config.data, seed=0)
+    task = runs.task(config.data, seed=0)
     model = build_model(config, task)
     scores = evaluate(model, task.splits["test"], numerics=Numerics.of(config.training))
     for paradigm in PARADIGMS:
