@@ -77,7 +77,7 @@ def benchmark(path: Path) -> str:
 def main(parameters: Path, folder: Path) -> None:
     """Write findings.md and overview.svg into `folder`."""
     runs = run_all(experiment(yaml.safe_load(parameters.read_text("utf-8"))).configs())
-    grouped = tables.tasks(runs) | tables.tasks(store.recorded_runs())
+    grouped = tables.tasks(runs) | tables.tasks(tables.on_mosaics(store.recorded_runs()))
     every = [run for group in grouped.values() for run in group]
     figure = plots.accuracy_saif_summary(tables.summary_frame(grouped))
     plots.save(figure, "overview", folder, tables.figure_provenance(every, "02_accuracy_and_saif"))
@@ -88,7 +88,8 @@ def main(parameters: Path, folder: Path) -> None:
     text += (
         "A claim *holds* when every 95 % interval over seeds lies above its bound, *fails* when one lies below, and\n"
         "is *undecided* otherwise; one seed decides nothing. {doc}`notebooks/02_accuracy_and_saif` and\n"
-        "{doc}`notebooks/03_focus_prediction_heatmaps` show the numbers.\n"
+        "{doc}`notebooks/03_focus_prediction_heatmaps` show the numbers; {doc}`domains` judges the same claims on\n"
+        "text, time series and bags, and the paper's explanation.\n"
     )
     (folder / "findings.md").write_text(text, "utf-8")
     recorded = paths.recorded_dir()
