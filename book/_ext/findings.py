@@ -2,7 +2,8 @@
 
 Usage: findings.py PARAMETERS.yaml OUTPUT_FOLDER
 
-Writes findings.md, which intro.md includes, the key figure beside it, and benchmark.md, which running.md includes.
+Writes findings.md, which intro.md includes, the key figure beside it, benchmark.md, which running.md includes, and the
+picture that explorer.md shows without JavaScript.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import yaml
 
-from fcamlib import paths, plots, store, tables
+from fcamlib import paths, plots, store, tables, theory_tables
 from fcamlib.claims import CLAIMS
 from fcamlib.config import experiment
+from fcamlib.config.flow import FlowExperiment
 from fcamlib.metrics import t_interval
 from fcamlib.runs import run_all
 from fcamlib.store import Run
@@ -68,10 +71,50 @@ def benchmark(path: Path) -> str:
         )
         for row in content["rows"]
     ]
+    return shown(rows, content)
+
+
+def shown(rows: list[tuple[str, ...]], content: dict[str, Any]) -> str:
+    """Rows of measure, plain, fcamlib, ratio and aim, with what was measured on which machine."""
     table = pd.DataFrame(rows, columns=["measure", "plain", "fcamlib", "ratio", "aim"]).set_index("measure")
     source = content["provenance"]
     where = f"{source['device']}, torch {source['packages']['torch']}, commit {source['commit']}, {source['date']}"
-    return f"{tables.markdown(table)}\n{content['how']} Measured on: {where}.\n"
+    return f"{tables.markdown(table)}\n{content['how'].rstrip('.')}. Measured on: {where}.\n"
+
+
+def theory_benchmark(path: Path) -> str:
+    """The recorded run of `fcamlib.bench_theory`."""
+    if not path.is_file():
+        return ""
+    content = json.loads(path.read_text("utf-8"))
+    rows = []
+    for row in content["rows"]:
+        about = [row["measure"]]
+        if "paradigm" in row:
+            about += [f"m = {row['num_segments']}, C = {row['num_classes']:,}, t = {row['time']:,.0f}"]
+            about += [tables.LABELS[row["paradigm"]]]
+        seconds = [f"{quantity(row[f'{side}_seconds']['median'])} s" for side in ("plain", "library")]
+        ratio = row["ratio"]
+        spread = f"{ratio['median']:,.0f} ({ratio['low']:,.0f} to {ratio['high']:,.0f})"
+        rows.append((", ".join(about), *seconds, spread, f"{row['aim']:,g}"))
+    return "\n**The theory**, `python -m fcamlib.bench_theory`.\n\n" + shown(rows, content)
+
+
+def text_benchmark(path: Path) -> str:
+    """The recorded run of `fcamlib.bench_text`, against posts padded to the longest of all and of each batch."""
+    if not path.is_file():
+        return ""
+    content = json.loads(path.read_text("utf-8"))
+    rows = []
+    for row in content["rows"]:
+        for side, name, aim in (
+            ("set", "padded to the longest post", "5"),
+            ("batch", "padded to the batch's longest", ""),
+        ):
+            plain, library = row[side], row["library"]
+            about = f"{tables.LABELS[row['paradigm']]}, {name}"
+            rows.append((about, f"{plain:.1f} s", f"{library:.1f} s", f"{plain / library:.1f}", aim))
+    return "\n**An epoch of text**, `python -m fcamlib.bench_text --dataset hatexplain`.\n\n" + shown(rows, content)
 
 
 def main(parameters: Path, folder: Path) -> None:
@@ -94,7 +137,14 @@ def main(parameters: Path, folder: Path) -> None:
     (folder / "findings.md").write_text(text, "utf-8")
     recorded = paths.recorded_dir()
     assert recorded is not None, "the book is built from a source checkout"
-    (folder / "benchmark.md").write_text(benchmark(recorded / "bench" / "cpu.json"), "utf-8")
+    bench = recorded / "bench"
+    measured = (
+        benchmark(bench / "cpu.json") + theory_benchmark(bench / "theory.json") + text_benchmark(bench / "text.json")
+    )
+    (folder / "benchmark.md").write_text(measured, "utf-8")
+    flow = FlowExperiment()
+    figure = plots.flow_curves(theory_tables.flow_frame(flow.settings()))
+    plots.save(figure, "gradient-flow", folder, theory_tables.provenance("05_gradient_flow", flow))
 
 
 if __name__ == "__main__":
