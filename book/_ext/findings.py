@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def benchmark(path: Path) -> str:
     return shown(rows, content)
 
 
-def shown(rows: list[tuple[str, ...]], content: dict[str, Any]) -> str:
+def shown(rows: Sequence[tuple[str, ...]], content: dict[str, Any]) -> str:
     """Rows of measure, plain, fcamlib, ratio and aim, with what was measured on which machine."""
     table = pd.DataFrame(rows, columns=["measure", "plain", "fcamlib", "ratio", "aim"]).set_index("measure")
     source = content["provenance"]
