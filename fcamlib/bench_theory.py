@@ -26,7 +26,7 @@ from fcamlib.config.fixed_focus import FixedFocusConfig, fixed_focus_experiment
 from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.ensemble import DIFFERENCE, Member
 from fcamlib.gradient_flow import PARADIGMS, trajectory
-from fcamlib.numerics import Numerics, reproducible
+from fcamlib.numerics import Numerics, keep_freed_memory, reproducible
 from fcamlib.runs import provenance
 from fcamlib.sweep import Trainer, batch_order, initial_network, members_of, tasks_of
 
@@ -208,11 +208,12 @@ def measure_theory(repeats: int = 5, epochs: int = 5) -> dict[str, Any]:
 
 @click.command("bench_theory")
 @click.option("--repeats", type=click.IntRange(1, 100), default=5, show_default=True, help="times each is measured")
-@click.option("--epochs", type=click.IntRange(1, 1_000), default=5, show_default=True, help="epochs of the sweep")
+@click.option("--epochs", type=click.IntRange(1, 1_000), default=10, show_default=True, help="epochs of the sweep")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="write everything to FILE")  # fmt: skip
 def main(repeats: int, epochs: int, json_path: Path | None) -> None:
     """Measure the solver against Euler's steps, and the vectorised sweep against one training after the other."""
+    keep_freed_memory()  # as the command line does
     content = measure_theory(repeats, epochs)
     for row in content["rows"]:
         shown = " ".join(str(row[name]) for name in ("measure", "paradigm", "time") if name in row)
