@@ -74,8 +74,10 @@ def sweep_command(fresh: bool, as_json: bool, **options: str | None) -> None:
     """
     given = {name: value for name, value in options.items() if value is not None}
     config = fixed_focus_experiment(given).config()
+    from fcamlib.numerics import keep_freed_memory
     from fcamlib.sweep import sweep
 
+    keep_freed_memory()
     with _bar(config) as on_epoch:
         finished = sweep(config, on_epoch, fresh)
     last = finished.frame[finished.frame["epoch"] == config.epochs]
