@@ -162,6 +162,11 @@ def test_a_config_file_in_place_of_options_computes_that_run(tmp_path: Path) -> 
     (tmp_path / "one.json").write_text(config.model_dump_json())
     assert fcam("run", "--config", "one.json").stdout.startswith(f"{config.name}: test accuracy ")
     assert [r.folder.name for r in store.stored_runs()] == [config.name]
+    other = config.model_copy(update={"seed": 5})
+    (tmp_path / "other.json").write_text(other.model_dump_json())
+    both = fcam("run", "--config", "one.json", "--config", "other.json").stdout.splitlines()
+    assert [line.split(":")[0] for line in both] == [config.name, other.name]
+    assert {r.folder.name for r in store.stored_runs()} == {config.name, other.name}
     assert (
         refused(fcam("run", "--config", "one.json", "--seed", "1"))
         == "--config and --seed exclude each other: give one."

@@ -16,6 +16,7 @@ from numpy.testing import assert_allclose
 from torch import Tensor, nn
 
 from fcamlib import fixed_focus, gradient_flow, paths, store
+from fcamlib.__main__ import main
 from fcamlib.config import FixedFocusConfig, OrthogonalConfig, fixed_focus_experiment
 from fcamlib.data.sdc import Bank, SDCData
 from fcamlib.ensemble import Ensemble, FixedFocusData, Member
@@ -23,7 +24,6 @@ from fcamlib.errors import DataError, DivergenceError, UserError
 from fcamlib.joint_training import FLOAT64, train_jointly
 from fcamlib.losses import hard_attention_loss, lvml_loss
 from fcamlib.sweep import Trainer, batch_order, flow_time, initial_network, members_of, sweep, tasks_of
-from fcamlib.sweep_command import sweep_command
 
 SMALL = {"num_train": 60, "num_segments": 4, "num_classes": 3, "epochs": 2, "batch_size": 25, "alphas": "0,0.3,1"}
 DIGITS = {"dataset": "digits", "num_train": 40, "num_segments": 3, "epochs": 2, "batch_size": 16, "alphas": "0.4,1"}
@@ -92,10 +92,16 @@ def trained_alone(config: FixedFocusConfig) -> pd.DataFrame:
 def test_all_at_once_equal_each_alone(parameters: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(parameters)
     alone = trained_alone(config)
-    for together, pieces in ((2**26, 2**25), (1, 2**12)):  # all members in one piece; every member alone, in parts
+    # All members in one piece; every member alone, in parts; convolutions grouped, as on a GPU.
+    for together, pieces, grouped in ((2**26, 2**25, False), (1, 2**12, False), (2**26, 2**25, True)):
         monkeypatch.setattr("fcamlib.sweep.INPUT_BUDGET", together)
         monkeypatch.setattr("fcamlib.ensemble.BUDGET", pieces)
         trainer = Trainer(config)
+        has_windows = config.classifier == "digits"
+        assert all(ensemble.is_one_by_one == has_windows for ensemble in trainer.ensembles)
+        if grouped:
+            for ensemble in trainer.ensembles:
+                ensemble.is_one_by_one = False
         trainer.measure()
         while trainer.epoch < config.epochs:
             trainer.train_epoch()
@@ -269,7 +275,7 @@ def test_wrong_parameters_are_one_sentence(parameters: dict[str, Any], sentence:
 
 def test_command_shows_the_last_epoch(results: Path) -> None:
     options = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
-    shown = CliRunner().invoke(sweep_command, options)
+    shown = CliRunner().invoke(main, ["sweep", *options])
     assert shown.exit_code == 0, shown.output
     lines = shown.output.splitlines()
     assert lines[0].split() == ["paradigm", "alpha", "loss", "incentive"] and len(lines) == 12
@@ -278,7 +284,7 @@ def test_command_shows_the_last_epoch(results: Path) -> None:
     (line,) = [line.split() for line in lines if line.split()[:2] == ["lvml", "0.3"]]
     assert_allclose([float(value) for value in line[2:]], [last.loss, last.incentive_exact], atol=6e-5)
     assert finished.config.name in lines[-1]
-    text = CliRunner().invoke(sweep_command, ["--help"]).output
+    text = CliRunner().invoke(main, ["sweep", "--help"]).output
     assert "--lvml-learning-rate X" in " ".join(text.split()) and "[default: 0.02 for digits, else 0.004]" not in text
 
 

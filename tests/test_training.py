@@ -20,7 +20,7 @@ from fcamlib.errors import DivergenceError
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM, PARADIGMS
 from fcamlib.networks import classification_network, focus_network
-from fcamlib.numerics import Numerics
+from fcamlib.numerics import Numerics, reproducible
 from fcamlib.training import FitResult, fit
 
 M, K, D, N_TRAIN, BATCH = 3, 5, 7, 21, 8  # the last batch of an epoch has 5 instances
@@ -366,6 +366,19 @@ def test_next_best_takes_over_where_the_best_diverges_late(task: SDCTask, monkey
     assert [row["failure"] for row in result.selection] == ["", "diverged late", ""]
     assert [row["chosen"] for row in result.selection] == [False, False, True]
     assert {row["learning_rate"] for row in result.history} == {0.01}
+
+
+def test_tfloat32_is_float32_on_a_cpu_and_leaves_torch_as_it_was(task: SDCTask) -> None:
+    results = []
+    for precision in ("float32", "tfloat32"):
+        config = TrainingConfig.model_validate({"batch_size": BATCH, "precision": precision, "device": "cpu"})
+        _, result, _ = trained(task, phase("hard", 2), config=config, model=linear().float())
+        results.append([row["train_loss"] for row in result.history])
+    assert results[0] == results[1]
+    before = torch.backends.cuda.matmul.allow_tf32
+    with reproducible(1, tf32=not before):
+        assert torch.backends.cuda.matmul.allow_tf32 is not before
+    assert torch.backends.cuda.matmul.allow_tf32 is before
 
 
 def test_bfloat16_trains_float32_weights_to_nearly_the_same(task: SDCTask) -> None:
