@@ -16,7 +16,7 @@ SNAKEMAKE = $(PY) -m snakemake --cores $(JOBS) --config profile=$(PROFILE) --qui
 # `make test` builds the book from an empty store of its own: numbers of an earlier state of the code are never taken for
 # this one's, and pytest finds the runs that the book has just computed.
 STORE := $(CURDIR)/.tests/results
-PYTEST := $(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --nbval --nbval-current-env --nbval-cell-timeout=300 \
+PYTEST := $(PY) -m pytest -n 3 --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=300 \
 	--nbval-sanitize-with nbval.cfg --durations=15
 
 .PHONY: help env book test types tested-book notebooks clean
@@ -40,12 +40,12 @@ book: $(INSTALLED)
 	$(SNAKEMAKE)
 	@echo "The book is ready: open $(CURDIR)/book/_build/html/index.html in a browser."
 
-# Code is read while the book is built; the tests that take longest start first.
+# Code is read while the book is built.
 test: $(INSTALLED)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(MAKE) -j 2 types tested-book
-	FCAM_TEST_RESULTS="$(STORE)" PYTHONHASHSEED=0 $(PYTEST) tests/test_site.py notebooks tests
+	FCAM_TEST_RESULTS="$(STORE)" PYTHONHASHSEED=0 $(PYTEST) tests notebooks
 
 types: $(INSTALLED)
 	$(PY) -m mypy
