@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any, Literal, ParamSpec
 
 import matplotlib.style
-import seaborn
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -92,6 +91,9 @@ RC: dict[str, Any] = {
     "figure.titleweight": "bold",
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "patch.edgecolor": CARD,
+    "patch.force_edgecolor": True,
+    "lines.solid_capstyle": "round",
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": RULE,
@@ -109,9 +111,9 @@ def style() -> AbstractContextManager[None]:
     Returns
     -------
     context manager
-        Seaborn's "ticks" with this project's settings on top, whatever the user has configured.
+        Matplotlib's defaults with this project's settings on top, whatever the user has configured.
     """
-    return matplotlib.style.context(["default", seaborn.axes_style("ticks"), RC])
+    return matplotlib.style.context(["default", RC])
 
 
 class PageFigure(Figure):
