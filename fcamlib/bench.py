@@ -200,7 +200,7 @@ def report(settings: BenchSettings, rows: list[BenchRow]) -> dict[str, Any]:
     import torch
 
     from fcamlib.numerics import Numerics
-    from fcamlib.runs import provenance
+    from fcamlib.provenance import provenance
 
     return {
         "what": "time and memory of fcamlib against the plain procedure; ratios are plain over fcamlib",

@@ -22,6 +22,7 @@ import torch
 
 from fcamlib import plain
 from fcamlib.bench_settings import BenchSettings
+from fcamlib.computing import build_model
 from fcamlib.config import ModelConfig, MosaicsConfig, Paradigm, Phase, RunConfig, TrainingConfig
 from fcamlib.data import mosaics
 from fcamlib.data.pictures import Pictures
@@ -29,7 +30,6 @@ from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
 from fcamlib.numerics import Numerics, keep_freed_memory, reproducible
-from fcamlib.runs import build_model
 from fcamlib.training import fit
 
 LEARNING_RATE = 0.01

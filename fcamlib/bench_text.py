@@ -32,6 +32,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fcamlib.bench import write_text
+from fcamlib.computing import task
 from fcamlib.config import experiment
 from fcamlib.data.posts import Post
 from fcamlib.data.sdc import SDCData, SDCTask, distinct
@@ -41,7 +42,7 @@ from fcamlib.fcam import FCAM
 from fcamlib.losses import hard_attention_loss, lvml_loss, soft_attention_loss
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import PLAIN, keep_freed_memory, reproducible
-from fcamlib.runs import provenance, task
+from fcamlib.provenance import provenance
 
 NUM_POSTS, NUM_WORDS, NUM_CLASSES = 15_383, 24_991, 3  # of HateXplain's training posts
 MEAN_LENGTH, SIGMA_LENGTH, LONGEST = 23.5, 0.6, 165

@@ -27,7 +27,7 @@ from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.ensemble import DIFFERENCE, Member
 from fcamlib.gradient_flow import PARADIGMS, trajectory
 from fcamlib.numerics import Numerics, keep_freed_memory, reproducible
-from fcamlib.runs import provenance
+from fcamlib.provenance import provenance
 from fcamlib.sweep import Trainer, batch_order, initial_network, members_of, tasks_of
 
 STEP = 0.01  # of Euler's method

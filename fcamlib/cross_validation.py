@@ -17,6 +17,7 @@ import pandas as pd
 
 from fcamlib import store
 from fcamlib.bag_metrics import bag_measures
+from fcamlib.computing import build_model, require_same_data
 from fcamlib.config import (
     REFERENCES,
     BagsConfig,
@@ -33,7 +34,7 @@ from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
 from fcamlib.mil_reference import abmil
 from fcamlib.numerics import Numerics, reproducible
-from fcamlib.runs import build_model, provenance, require_same_data
+from fcamlib.provenance import provenance
 from fcamlib.store import Stored
 from fcamlib.training import fit
 

@@ -1,43 +1,21 @@
 """A run is a pure function of its config, kept in the store.
 
 `run(config)` returns the stored run or computes it. Notebooks, the command line and the pipeline all ask for
-runs this way, so that a figure never trains anything twice.
+runs this way, so that a figure never trains anything twice. Torch is imported only where something is computed.
 """
 
 from __future__ import annotations
 
-import datetime
-import io
-import logging
-import platform
-import subprocess
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pandas as pd
-import torch
-from safetensors.torch import load_file
-from safetensors.torch import save as to_safetensors
-
-from fcamlib import __version__, metrics, paths, store
-from fcamlib.checkpoint import Row
-from fcamlib.config import BagsConfig, MosaicsConfig, RunConfig, SeriesConfig, TaskConfig, TextConfig, source_path
-from fcamlib.data.sdc import SPLITS, SDCData, SDCTask
-from fcamlib.errors import DataError
-from fcamlib.evaluation import Scores, evaluate, evaluating, outputs
-from fcamlib.fcam import FCAM, PARADIGMS
-from fcamlib.networks import classification_network, focus_network
-from fcamlib.numerics import Numerics, reproducible
+from fcamlib import store
+from fcamlib.config import RunConfig
 from fcamlib.store import Run, RunBusyError
-from fcamlib.training import fit
 
-log = logging.getLogger(__name__)
-NUM_EXAMPLES = 8  # test instances whose attention is kept for galleries
-MAX_EXAMPLE_SEGMENTS = 100  # of longer instances no example is kept
+if TYPE_CHECKING:
+    from fcamlib.checkpoint import Row
 
 
 def run(
@@ -63,7 +41,9 @@ def run(
     with store.locked(config, wait):
         if not fresh and (stored := store.find(config, report=False)):  # by a process that this one waited for
             return stored
-        return _compute(config, on_epoch)
+        from fcamlib.computing import compute
+
+        return compute(config, on_epoch)
 
 
 def run_all(configs: Iterable[RunConfig]) -> list[Run]:
@@ -75,198 +55,3 @@ def run_all(configs: Iterable[RunConfig]) -> list[Run]:
             with suppress(RunBusyError):
                 done[config.name] = done.get(config.name) or run(config, wait=wait)
     return [done[config.name] for config in wanted]
-
-
-def task(data: TaskConfig, seed: int) -> SDCTask:
-    """The data that a config describes, drawn with `seed`; the module of its domain is imported when it is needed."""
-    if isinstance(data, MosaicsConfig):
-        from fcamlib.data.mosaics import mosaic_task
-
-        return mosaic_task(data, seed)
-    if isinstance(data, TextConfig):
-        from fcamlib.data.text import text_task
-
-        return text_task(data, seed)
-    if isinstance(data, SeriesConfig):
-        from fcamlib.data.series import series_task
-
-        return series_task(data, seed)
-    if isinstance(data, BagsConfig):
-        from fcamlib.data.bags import bags_task
-
-        return bags_task(data, seed)
-    raise TypeError(f"no module makes data of a {type(data).__name__}")
-
-
-def build_model(config: RunConfig, data: SDCTask) -> FCAM:
-    """The run's model with its initial weights, on its device and in its format."""
-    generator, numerics = torch.Generator().manual_seed(config.seed), Numerics.of(config.training)
-    shape, num_classes, encoder = data.bank.segment_shape, len(data.class_names), None
-    if config.model.encoder:
-        from fcamlib.encoders import build_encoder
-
-        encoder, shape = build_encoder(config.model.encoder, data, generator, numerics.dtype)
-    focus_model = focus_network(config.model.focus, shape, generator, numerics.dtype)
-    classifier = classification_network(config.model.classifier, shape, num_classes, generator, numerics.dtype)
-    model = FCAM(focus_model, classifier, encoder)
-    numerics.place(model)
-    return model
-
-
-def trained_model(finished: Run) -> tuple[FCAM, SDCTask]:
-    """Model and task of a run of this machine (recorded runs have no weights)."""
-    data = task(finished.config.data, finished.config.seed).to(Numerics.of(finished.config.training).device)
-    model = build_model(finished.config, data)
-    model.load_state_dict(load_file(finished.folder / "model.safetensors"))
-    return model, data
-
-
-def _compute(config: RunConfig, on_epoch: Callable[[Row], None] | None) -> Run:
-    began = time.perf_counter()
-    numerics = Numerics.of(config.training)
-    require_same_data(config.data)
-    data = task(config.data, config.seed).to(numerics.device)
-    model = build_model(config, data)
-    checkpoint = store.writable(store.partial_dir(config)) / store.CHECKPOINT
-    result = fit(model, data, config.phases, config.training, config.seed, checkpoint, on_epoch)
-    with reproducible(config.training.threads):
-        aggregations = tuple(dict.fromkeys((*PARADIGMS, config.aggregation)))
-        scores = {split: evaluate(model, data.splits[split], aggregations, numerics) for split in SPLITS}
-        examples = _examples(model, data, config, numerics, scores["test"][config.aggregation])
-        agreement = _agreement(model, data, config, numerics)
-    history = pd.DataFrame(result.history)
-    summary = {
-        "title": data.title,
-        "class_names": list(data.class_names),
-        "paradigm": config.paradigm,
-        "splits": {split: _split_summary(scores[split][config.aggregation], data.splits[split]) for split in SPLITS},
-        "aggregations": {s: {p: scores[s][p].summary() for p in scores[s]} for s in SPLITS},
-        **agreement,
-        "selection": result.selection,
-        "provenance": provenance(numerics)
-        | {
-            "train_seconds": round(float(history["seconds"].sum()), 1),
-            "last_session_seconds": round(time.perf_counter() - began, 1),
-        },
-    }
-    kept = {f"{split}_{name}": getattr(scores[split][config.aggregation], name) for split in SPLITS for name in _KEPT}
-    weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    files = {"scores.npz": _npz(kept), "examples.npz": _npz(examples), "model.safetensors": to_safetensors(weights)}
-    return store.write(config, history, summary, files)
-
-
-def _agreement(model: FCAM, data: SDCTask, config: RunConfig, numerics: Numerics) -> dict[str, Any]:
-    """How well attention agrees with human rationales on test posts: of text alone."""
-    if not isinstance(config.data, TextConfig):
-        return {}
-    from fcamlib.agreement import agreement_summary
-
-    return {"agreement": agreement_summary(model, data.splits["test"], config.aggregation, numerics)}
-
-
-def require_same_data(data: TaskConfig) -> None:
-    """Refuse a user's data that are not those that the config, and so the run's name, was made for."""
-    if data.fingerprint and (found := data.current_fingerprint()) and found != data.fingerprint:
-        path = source_path(data.source)
-        what = f"the files in '{path}' are not those" if path.is_dir() else f"the file '{path}' is not the one"
-        raise DataError(
-            f"dataset='{data.source}': {what} that the config was made for: "
-            "give the same data, or make a new config from options."
-        )
-
-
-_KEPT = ("a_z", "s_y", "focus_hit", "prediction_hit", "has_foreground")
-
-
-def _split_summary(scores: Scores, data: SDCData) -> dict[str, Any]:
-    """Measures of a split; those of the focus over the instances whose foreground is known, where there are any."""
-    known = scores.has_foreground
-    measures: dict[str, Any] = {**scores.summary(), "n": len(known), "n_foreground": int(known.sum())}
-    if known.any():
-        a_z, s_y = scores.a_z[known], scores.s_y[known]
-        measures["histogram"] = metrics.focus_prediction_histogram(a_z, s_y).tolist()
-        measures["saif_curve"] = metrics.saif_curve(a_z, s_y).tolist()
-    if not data.bank.pictures:
-        from fcamlib.bag_metrics import bag_measures  # imports scikit-learn's metrics, so only where needed
-
-        measures |= bag_measures(scores, data)
-    return measures
-
-
-def _examples(
-    model: FCAM, task: SDCTask, config: RunConfig, numerics: Numerics, scores: Scores
-) -> dict[str, np.ndarray]:
-    """The first test instances with their segments and attention weights; none of text, which may be private."""
-    test = task.splits["test"]
-    if test.num_segments > MAX_EXAMPLE_SEGMENTS or test.bank.words:
-        return {}
-    number = min(NUM_EXAMPLES, len(test))
-    few = test.take(torch.arange(number, device=test.label.device))
-    with evaluating(model), numerics.autocasting():
-        _, output = next(outputs(model, few, [config.aggregation], numerics))
-    return {
-        "segments": _shown(few),
-        "alpha": output.log_alpha.exp().float().cpu().numpy(),
-        "label": few.label.cpu().numpy(),
-        "foreground": few.foreground.cpu().numpy(),
-        "prediction": scores.prediction[:number],
-        "s_y": scores.s_y[:number].astype(np.float32),
-    }
-
-
-def _shown(few: SDCData) -> np.ndarray:
-    """Segments as figures show them: pictures as uint8 in 0..255, grey ones without a channel axis."""
-    bank = few.bank
-    values = bank.values[few.segments.long()].cpu()  # (E, M, ...)
-    if not bank.pictures:
-        return values.numpy()
-    pixels = ((values * bank.scale + bank.shift + 1) * 127.5).round().to(torch.uint8)
-    return (pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).numpy()
-
-
-def provenance(numerics: Numerics) -> dict[str, Any]:
-    """Versions, hardware, commit and date: what a reader needs to judge a number."""
-    device = torch.cuda.get_device_name(numerics.device) if numerics.device.type == "cuda" else cpu_name()
-    packages = ("torch", "torchvision", "numpy", "scikit-learn")
-    return {
-        "fcamlib": __version__,
-        "commit": _commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "device": device,
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "python": platform.python_version(),
-        "packages": {name: version(name) for name in packages},
-    }
-
-
-def cpu_name() -> str:
-    """Processor's name, as far as the system tells."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return " ".join(line.split(":", 1)[1].split())
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def _commit() -> str:
-    """The checkout's commit, with "+" where tracked files differ from it; empty without a checkout."""
-    root = paths.checkout()
-    if root is None:
-        return ""
-    try:
-        git = ["git", "-C", str(root)]
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)
-        changed = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return commit.stdout.strip()[:12] + ("+" if changed.returncode == 1 else "") if commit.returncode == 0 else ""
-
-
-def _npz(arrays: dict[str, np.ndarray]) -> bytes:
-    buffer = io.BytesIO()
-    single: dict[str, Any] = {name: v.astype(np.float32) if v.dtype == np.float64 else v for name, v in arrays.items()}
-    np.savez_compressed(buffer, **single)
-    return buffer.getvalue()

@@ -10,6 +10,7 @@ is ever loaded.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
 import os
@@ -314,3 +315,11 @@ def load_config(path: Path) -> RunConfig:
         raise StoreError(f"the config '{path}' cannot be read ({error.strerror}): give a config.json.") from None
     except ValidationError as error:
         raise StoreError(f"the config '{path}' is not valid: {explain(error, RunConfig)}") from None
+
+
+def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """A compressed .npz file of arrays, those of float64 in float32."""
+    buffer = io.BytesIO()
+    single: dict[str, Any] = {name: v.astype(np.float32) if v.dtype == np.float64 else v for name, v in arrays.items()}
+    np.savez_compressed(buffer, **single)
+    return buffer.getvalue()

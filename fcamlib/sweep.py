@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from fcamlib import store
 from fcamlib.checkpoint import read_state, write_state
+from fcamlib.computing import task
 from fcamlib.config.fixed_focus import FixedFocusConfig
 from fcamlib.config.orthogonal import OrthogonalConfig
 from fcamlib.data.orthogonal import orthogonal_task
@@ -32,7 +33,7 @@ from fcamlib.ensemble import Ensemble, FixedFocusData, Member
 from fcamlib.errors import DataError, DivergenceError
 from fcamlib.networks import classification_network
 from fcamlib.numerics import Numerics, reproducible
-from fcamlib.runs import provenance, task
+from fcamlib.provenance import provenance
 
 Row = dict[str, Any]
 CHECKPOINT_SECONDS = 20.0  # at least this long between checkpoints

@@ -10,13 +10,13 @@ import pandas as pd
 import torch
 
 from fcamlib.agreement import agreement_summary
+from fcamlib.computing import trained_model
 from fcamlib.config import TextConfig
 from fcamlib.data.sdc import SDCTask
 from fcamlib.data.text import text_words
 from fcamlib.errors import UserError
 from fcamlib.evaluation import evaluating, outputs
 from fcamlib.numerics import Numerics
-from fcamlib.runs import trained_model
 from fcamlib.store import Run
 from fcamlib.tables import LABELS, interval_text, paradigms
 

@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fcamlib import runs, training
+from fcamlib import computing, training
 from fcamlib.checkpoint import FitState, Row, save_checkpoint
+from fcamlib.computing import build_model
 from fcamlib.config import Experiment, Phase, TrainingConfig
 from fcamlib.data.sdc import Bank, SDCTask
 from fcamlib.errors import StoreError
 from fcamlib.fcam import FCAM
 from fcamlib.numerics import Numerics
-from fcamlib.runs import build_model
 from fcamlib.training import fit
 
 SEED = 4
@@ -56,7 +56,7 @@ FAILURES = {"hybrid": [], "diverging": [True, False]}
 
 @pytest.fixture(scope="module")
 def digits() -> SDCTask:
-    return runs.task(RUN.data, seed=0)
+    return computing.task(RUN.data, seed=0)
 
 
 class Flat(nn.Module):

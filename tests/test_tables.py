@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from fcamlib import tables
+from fcamlib.computing import trained_model
 from fcamlib.config import experiment
 from fcamlib.evaluation import evaluate
 from fcamlib.metrics import focus_prediction_histogram, saif, saif_curve, t_interval
 from fcamlib.numerics import Numerics
-from fcamlib.runs import run_all, trained_model
+from fcamlib.runs import run_all
 from fcamlib.store import Run
 
 SMALL = {"num_train": 64, "num_validation": 32, "num_test": 40, "epochs": 4, "seeds": (0, 1), "batch_size": 16}

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from fcamlib.agreement import agreement
+from fcamlib.computing import trained_model
 from fcamlib.config import TextConfig, experiment
 from fcamlib.data.keywords import PHRASES
 from fcamlib.data.text import text_task, text_words
 from fcamlib.errors import UserError
 from fcamlib.numerics import Numerics
-from fcamlib.runs import run_all, trained_model
+from fcamlib.runs import run_all
 from fcamlib.store import Run
 from fcamlib.text_tables import agreement_table, posts_table, word_attention
 
