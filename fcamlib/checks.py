@@ -22,6 +22,7 @@ PACKAGES = (
     "matplotlib",
     "pydantic",
     "safetensors",
+    "pycocotools",
     "papermill",
     "jupyter-book",
     "snakemake",

@@ -1,6 +1,6 @@
 """`scenes`: generated pictures of coloured shapes, written as a data set in the layout of COCO 2014.
 
-A picture shows one to three shapes of different kinds, a quarter to a third of its width, on a dark or a light textured
+A picture shows one to three shapes of different kinds, about a quarter of its width, on a dark or a light textured
 ground. A kind of shape is a category: it has an outline and a pattern of its own, so that a region of 8 pixels tells
 it; the colour is drawn freely. Each picture has five captions of at most ten words, which name every shape with its
 colour, from left to right, in varied sentences. Annotations hold the exact mask of each shape, and the box around its
@@ -40,7 +40,7 @@ EDITION = 1  # raised whenever the same config and seed would give other picture
 MANIFEST = "SHA256SUMS"
 NUM_CAPTIONS = 5
 MAX_WORDS = 10
-SMALLEST, LARGEST = 0.25, 0.33  # side of a shape as a share of the picture's
+SMALLEST, LARGEST = 0.25, 0.33  # side of the square a shape is drawn in, as a share of the picture's
 COLOURS = {"red": (205, 45, 45), "green": (45, 165, 60), "blue": (55, 80, 210), "yellow": (230, 200, 45)}
 SHAPE_WORDS = {  # category -> the words that name it, the first one most often
     "circle": ("circle", "disc"),
@@ -168,7 +168,9 @@ def write_scenes(folder: Path, config: ScenesConfig, seed: int) -> None:
         drawn: list[Scene] = []
         for number, scene in enumerate(scenes, start=first_id):
             name = f"COCO_{split}2014_{number:012d}.png"
-            Image.fromarray(scene.picture).save(folder / f"{split}2014" / name, compress_level=1)
+            Image.fromarray(scene.picture).save(
+                folder / f"{split}2014" / name, compress_level=0
+            )  # noise does not shrink
             entries.append(_picture_entry(number, name, config.image_size))
             drawn.append(scene)
         for kind, content in (("captions", _captions(drawn, first_id)), ("instances", _instances(drawn, first_id))):
