@@ -164,6 +164,12 @@ def _pictures(
     if read["train2014"].categories != read["val2014"].categories:
         raise DataError(f"dataset='{source}': train2014 and val2014 have other categories: they have to be the same.")
     official, test = list(read["train2014"].pictures), list(read["val2014"].pictures)
+    shared = {picture.image_id for picture in official} & {picture.image_id for picture in test}
+    if shared:
+        raise DataError(
+            f"dataset='{source}': image id {min(shared)} is in both train2014 and val2014: a picture cannot be for "
+            "training and for testing."
+        )
     if config.num_validation >= len(official):
         raise DataError(
             f"num_validation={config.num_validation:,} leaves no training picture of the {len(official):,} of "

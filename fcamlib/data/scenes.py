@@ -7,11 +7,12 @@ colour, from left to right, in varied sentences. Annotations hold the exact mask
 pixels.
 
 The data set is written once, beside its place and then renamed whole, into the folder of data sets, or where that is
-read-only into the user's cache folder; its checksums are verified before each use.
+read-only into the user's cache folder, or else into a temporary one; its checksums are verified before each use.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import logging
@@ -20,7 +21,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -110,20 +111,30 @@ def _prepared(config: ScenesConfig, seed: int) -> Path:
     for root in roots:  # verified files are used without the lock, so a folder shared read-only works too
         if _is_whole(root / name):
             return root / name
-    fault: OSError | None = None
-    for root in roots:
+    faults: list[str] = []
+    for root_of in (*(partial(Path, root) for root in roots), _session_root):
         try:
+            root = root_of()
             root.mkdir(parents=True, exist_ok=True)
             with FileLock(root / f".{name}.lock"):
                 if not _is_whole(root / name):
                     _write_whole(root / name, config, seed)
             return root / name
         except OSError as error:
-            fault = error
+            faults.append(error.strerror or str(error))
     raise DataError(
-        f"dataset='scenes': cannot write into {roots[0]} nor {roots[1]} ({fault.strerror if fault else ''}): make one "
-        "of them writable, free some space, or set FCAM_DATA to another folder."
+        f"dataset='scenes': cannot write into {roots[0]} nor {roots[1]}, nor make a temporary folder ({faults[0]}): "
+        "make one of them writable, free some space, or set FCAM_DATA to another folder."
     )
+
+
+@cache
+def _session_root() -> Path:
+    """A temporary folder that goes when this process ends."""
+    folder = tempfile.mkdtemp(prefix="fcam-scenes-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    log.warning("no folder for scenes is writable: they are drawn for this process alone, into '%s'.", folder)
+    return Path(folder)
 
 
 def _write_whole(folder: Path, config: ScenesConfig, seed: int) -> None:
