@@ -52,7 +52,7 @@ Box = tuple[float, float, float, float]
 class PictureEntry(BaseModel):
     """One entry of `images`."""
 
-    id: int
+    id: Annotated[int, Field(ge=0, lt=2**63)]  # kept as int64
     file_name: Annotated[str, Field(min_length=1)]
     width: Annotated[int, Field(ge=1)]
     height: Annotated[int, Field(ge=1)]

@@ -342,6 +342,16 @@ def _category(files: dict[str, Json]) -> None:
     files["instances_val2014"]["categories"][0]["name"] = "wolf"
 
 
+def _shared(files: dict[str, Json]) -> None:
+    for kind in ("captions", "instances"):
+        files[f"{kind}_val2014"]["images"].append(picture(58, "train2014"))
+    files["captions_val2014"]["annotations"].append({"id": 70, "image_id": 58, "caption": "a dog"})
+
+
+def _number(files: dict[str, Json]) -> None:
+    files["captions_train2014"]["images"][0]["id"] = 2**63
+
+
 def _width(files: dict[str, Json]) -> None:
     files["captions_train2014"]["images"][0]["width"] = 0
 
@@ -353,6 +363,8 @@ def _width(files: dict[str, Json]) -> None:
         (_bbox, r"instances_train2014.json': annotations.1.bbox: list should have at least 4 items"),
         (_text, r"captions_train2014.json': annotations.3.caption: input should be a valid string"),
         (_category, r"train2014 and val2014 have other categories"),
+        (_shared, r"image id 58 is in both train2014 and val2014: a picture cannot be for training and for testing"),
+        (_number, r"images.0.id: input should be less than 9223372036854775808"),
         (_width, r"images.0.width: input should be greater than or equal to 1"),
     ],
 )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import shutil
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +154,15 @@ def test_same_seed_same_files_and_other_seed_or_split_other_pictures(tmp_path: P
     assert train == [path.read_bytes() for path in sorted(first["train2014"].iterdir())]
 
 
+def test_an_edition_draws_the_same_scenes_for_ever() -> None:
+    """Recorded runs hold for the scenes of their edition: raise `EDITION` before changing this digest."""
+    assert scenes.EDITION == 1
+    config = ScenesConfig(num_train=20, num_validation=1, num_test=10)
+    drawn = [scene for _, split in scenes.split_scenes(config, 0) for scene in split]
+    told = [[scene.captions, [(shape.category, shape.colour, shape.box) for shape in scene.shapes]] for scene in drawn]
+    assert hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16] == "ee08068222293326"
+
+
 def test_what_is_there_is_used_and_damage_is_drawn_again(caplog: pytest.LogCaptureFixture) -> None:
     folder = root_of(scenes_files(SMALL, 1))
     kept, made = content(folder), folder.stat().st_mtime_ns
@@ -175,8 +187,8 @@ def test_a_killed_writer_leaves_nothing_that_is_used(monkeypatch: pytest.MonkeyP
     assert not [path for path in (tmp_path / "data" / "scenes").iterdir() if path.is_dir()]
 
 
-def test_read_only_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Written scenes are read without a lock; new ones go to the user's cache; one sentence where neither can be."""
+def test_read_only_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Written scenes are read without a lock; new ones go to the user's cache, or else to a temporary folder."""
     folder = root_of(scenes_files(SMALL, 1))
     monkeypatch.setattr(scenes, "FileLock", denied)
     assert root_of(scenes_files(SMALL, 1)) == folder
@@ -186,7 +198,14 @@ def test_read_only_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(platformdirs, "user_cache_path", lambda name: tmp_path / "cache" / name)
     assert root_of(scenes_files(SMALL, 1)).parent == tmp_path / "cache" / "fcam" / "scenes"
     monkeypatch.setattr(platformdirs, "user_cache_path", lambda name: tmp_path / "file" / name)
-    with pytest.raises(DataError, match=r"cannot write into .* nor .* \(.*\): make one of them writable"):
+    monkeypatch.setattr(scenes, "_session_root", cache(scenes._session_root.__wrapped__))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    temporary = root_of(scenes_files(SMALL, 1))
+    assert temporary.parent.parent == tmp_path and root_of(scenes_files(SMALL, 1)) == temporary
+    assert content(temporary) == content(folder) and "drawn for this process alone" in caplog.text
+    monkeypatch.setattr(scenes, "_session_root", cache(scenes._session_root.__wrapped__))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+    with pytest.raises(DataError, match=r"cannot write into .* nor .*, nor make a temporary folder \(.*\): make one"):
         scenes_files(SMALL, 1)
 
 
