@@ -170,7 +170,8 @@ def _fill(layout: Layout, part: Path, compute: Compute) -> dict[int, str]:
             content = values.view(torch.uint8).numpy().tobytes()
             rows.seek(chunk.start * layout.row_bytes)
             rows.write(content)
-            rows.flush()  # before the note that it is there
+            rows.flush()
+            os.fsync(rows.fileno())  # before the note that it is there
             sums[number] = hashlib.sha256(content).hexdigest()
             done.write(f"{number} {sums[number]}\n")
             done.flush()

@@ -1,8 +1,8 @@
 """Which words of captions name which object category.
 
-The table for COCO's 80 categories is `coco_words.yaml` beside this module: a category, then the words that name it,
-singular, plural and common synonyms. A category outside the table is named by its own name where that is one word.
-A user's YAML file of the same form adds words and moves words from one category to another.
+A category's own name, where that is one word, and its simple plural always name it. Further words of COCO's 80
+categories stand in `coco_words.yaml` beside this module, whose head says how they were chosen. A user's YAML file of
+the same form adds words, moves words from one category to another, and lists under `none` words that name no category.
 Where a word can mean other things too ("orange", "light"), it counts only for pictures that show an object of its
 category, since attention is measured against that object's boxes.
 """
@@ -20,6 +20,7 @@ from fcamlib.data.vocabulary import words_of
 from fcamlib.errors import DataError
 
 TABLE = "coco_words.yaml"
+NONE = "none"  # in a user's table, in place of a category
 
 
 def category_words(
@@ -41,13 +42,24 @@ def category_words(
     DataError
         One sentence with the line and field of the user's table that is wrong.
     """
-    named = {name: name for name in categories if words_of(name) == (name,)}
+    own = {word: name for name in categories for word in own_words(name)}
+    named: dict[str, str] = {}
     built_in = resources.files("fcamlib.data").joinpath(TABLE).read_text("utf-8")
     for table in (_parsed(built_in, TABLE), extra or {}):
         named |= {word: name for name, words in table.items() if name in categories for word in words}
+    named |= own
     if words_file:
-        named |= _user_words(Path(words_file).expanduser(), categories)
-    return named
+        named |= _user_words(Path(words_file).expanduser(), categories, own)
+    return {word: name for word, name in named.items() if name in categories}
+
+
+def own_words(category: str) -> tuple[str, ...]:
+    """A category's name and its simple plural; nothing where the name is not one word of a caption."""
+    if words_of(category) != (category,):
+        return ()
+    if category.endswith("y") and category[-2:-1] not in tuple("aeiou"):
+        return (category, f"{category[:-1]}ies")
+    return (category, f"{category}es" if category.endswith(("s", "x", "ch", "sh")) else f"{category}s")
 
 
 def word_categories(vocabulary: Sequence[str], categories: Sequence[str], named: Mapping[str, str]) -> list[int]:
@@ -56,19 +68,24 @@ def word_categories(vocabulary: Sequence[str], categories: Sequence[str], named:
     return [index[named[word]] if word in named else -1 for word in vocabulary]
 
 
-def _user_words(path: Path, categories: Sequence[str]) -> dict[str, str]:
+def _user_words(path: Path, categories: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
     try:
         text = path.read_text("utf-8")
     except OSError as error:
         raise DataError(f"words='{path}': the file cannot be read ({error.strerror}).") from None
     except UnicodeDecodeError:
         raise DataError(f"words='{path}': the file is not UTF-8 text: save it as UTF-8.") from None
-    table = _parsed(text, str(path), categories)
+    table = _parsed(text, str(path), (*categories, NONE), own)
     return {word: name for name, words in table.items() for word in words}
 
 
-def _parsed(text: str, place: str, categories: Sequence[str] | None = None) -> dict[str, tuple[str, ...]]:
-    """Category -> words of a table; the first fault is one sentence with its line."""
+def _parsed(
+    text: str, place: str, categories: Sequence[str] | None = None, own: Mapping[str, str] | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Category -> words of a table; the first fault is one sentence with its line.
+
+    Names have to be among `categories`, and words of `own` have to stay with their category, where those are given.
+    """
 
     def wrong(line: int, what: str) -> DataError:
         return DataError(f"words='{place}', line {line}: {what}.")
@@ -101,6 +118,8 @@ def _parsed(text: str, place: str, categories: Sequence[str] | None = None) -> d
                 raise wrong(line, f"field '{name}': {word!r} is not one word in lower case, as captions are cut")
             if word in owner:
                 raise wrong(line, f"field '{name}': the word '{word}' stands under '{owner[word]}' already")
+            if own and own.get(word, name) != name:
+                raise wrong(line, f"field '{name}': the word '{word}' is the name of '{own[word]}' and stays with it")
             owner[word] = name
             words.append(word)
         table[name] = tuple(words)

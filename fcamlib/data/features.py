@@ -88,6 +88,8 @@ def picture_features(
         pixels = read(pictures[chunk.start : chunk.stop], image_size).to(device)
         with torch.inference_mode():
             features = module(normalised(pixels))  # (n, D, h, w)
+        if not bool(features.isfinite().all()):
+            raise DataError(f"features='{encoder.name}': the encoder gives values that are not finite: check weights.")
         return features.flatten(2).transpose(1, 2).to("cpu", torch.bfloat16)
 
     return kept(layout, root, compute)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
-from fcamlib.data.categories import category_words, word_categories
+from fcamlib.data import categories
+from fcamlib.data.categories import TABLE, category_words, own_words, word_categories
 from fcamlib.errors import DataError
 
 # Names and order: https://cocodataset.org, instances_train2014.json.
@@ -34,16 +37,36 @@ def test_every_category_of_coco_has_words_and_no_other_does() -> None:
 
 
 def test_only_categories_of_the_data_are_named() -> None:
-    assert category_words(["dog"]) == {"dog": "dog", "dogs": "dog"} | {
-        word: "dog" for word in ("puppy", "puppies", "pup", "bulldog", "dalmatian", "poodle", "terrier", "dachshund")
-    }
-    assert category_words(["gizmo", "two words"]) == {"gizmo": "gizmo"}
+    named = category_words(["dog"])
+    assert set(named.values()) == {"dog"} and {"dog", "dogs", "puppies"} <= set(named) and "hotdog" not in named
+    assert category_words(["gizmo", "two words"]) == {"gizmo": "gizmo", "gizmos": "gizmo"}
+
+
+def test_a_name_and_its_simple_plural_always_count() -> None:
+    for name, plural in {
+        "bus": "buses", "bench": "benches", "toothbrush": "toothbrushes", "box": "boxes", "berry": "berries",
+        "toy": "toys", "giraffe": "giraffes", "tv": "tvs",
+    }.items():  # fmt: skip
+        assert category_words([name])[plural] == name == category_words([name])[name]
+    assert own_words("hot dog") == () == own_words("Dog")
+    # "man" names persons, unless there is a category of that name.
+    assert category_words(["person", "man"])["man"] == "man" and category_words(["person", "man"])["men"] == "person"
+
+
+def test_the_table_is_in_order_and_repeats_no_name() -> None:
+    text = (Path(categories.__file__).with_name(TABLE)).read_text("utf-8")
+    table = yaml.safe_load(text)
+    assert list(table) == [name for name in CATEGORIES if name in table]
+    own = {word for name in CATEGORIES for word in own_words(name)}
+    assert not own & {word for words in table.values() for word in words}
+    quoted = set(re.findall(r'"([a-z]+)"', text.split("Left\n# out")[1].split("Kept though")[0]))
+    assert len(quoted) > 10 and not quoted & set(category_words(CATEGORIES)), "left out, says the head"
 
 
 def test_words_of_a_vocabulary_point_to_categories_by_place() -> None:
-    categories = ("cat", "person", "dog")
-    named = category_words(categories)
-    assert word_categories(("<pad>", "a", "man", "dog", "kitten", "orange"), categories, named) == [-1, -1, 1, 2, 0, -1]
+    names = ("cat", "person", "dog")
+    named = category_words(names)
+    assert word_categories(("<pad>", "a", "man", "dog", "kitten", "orange"), names, named) == [-1, -1, 1, 2, 0, -1]
 
 
 def test_a_users_table_adds_and_moves_words(tmp_path: Path) -> None:
@@ -51,6 +74,9 @@ def test_a_users_table_adds_and_moves_words(tmp_path: Path) -> None:
     table.write_text("# mine\ndog: [hound, kitten]\ncat:\n  - moggy\n", "utf-8")
     named = category_words(("cat", "dog"), str(table))
     assert named["hound"] == "dog" and named["moggy"] == "cat" and named["kitten"] == "dog" and named["cats"] == "cat"
+    table.write_text("none: [puppy, kitten, unknown]\n", "utf-8")
+    named = category_words(("cat", "dog"), str(table))
+    assert not {"puppy", "kitten", "unknown"} & set(named) and named["kittens"] == "cat"
 
 
 @pytest.mark.parametrize(
@@ -58,6 +84,8 @@ def test_a_users_table_adds_and_moves_words(tmp_path: Path) -> None:
     [
         ("dog: [hound]\ndgo: [x]\n", r"line 2: 'dgo' is not a category of the data: did you mean 'dog'"),
         ("house: [x]\n", r"line 1: 'house' is not a category of the data: known are cat, dog"),
+        ("dog: [hound]\ncat: [dogs]\n", r"line 2: field 'cat': the word 'dogs' is the name of 'dog' and stays with it"),
+        ("none: [cat]\n", r"line 1: field 'none': the word 'cat' is the name of 'cat'"),
         ("dog: hound\n", r"line 1: field 'dog': give a list of words"),
         ("dog: []\n", r"line 1: field 'dog': give a list of words"),
         ("cat: [tom]\ndog:\n  - hound\n  - two words\n", r"line 4: field 'dog': 'two words' is not one word in lower"),

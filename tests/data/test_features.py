@@ -123,6 +123,13 @@ def test_other_weights_pictures_and_sizes_are_kept_apart(
     assert len(list(root.glob("tiny-*"))) == 5
 
 
+def test_features_that_are_not_finite_are_refused(pictures: list[CocoPicture], tmp_path: Path) -> None:
+    module = TinyEncoder()
+    nn.init.constant_(module.convolution.weight, float("inf"))
+    with pytest.raises(DataError, match=r"features='tiny': the encoder gives values that are not finite"):
+        picture_features(pictures, 32, FrozenEncoder(module, "tiny", "0"), decoded, tmp_path)
+
+
 def test_a_broken_off_computation_goes_on_where_it_was(tmp_path: Path) -> None:
     first = Counting(fatal=4)
     with pytest.raises(KeyboardInterrupt):
