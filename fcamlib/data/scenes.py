@@ -19,7 +19,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
@@ -112,7 +112,8 @@ def _prepared(config: ScenesConfig, seed: int) -> Path:
         if _is_whole(root / name):
             return root / name
     faults: list[str] = []
-    for root_of in (*(partial(Path, root) for root in roots), _session_root):
+    places: list[Callable[[], Path]] = [*(partial(Path, root) for root in roots), _session_root]
+    for root_of in places:
         try:
             root = root_of()
             root.mkdir(parents=True, exist_ok=True)
@@ -180,9 +181,8 @@ def write_scenes(folder: Path, config: ScenesConfig, seed: int) -> None:
         drawn: list[Scene] = []
         for number, scene in enumerate(scenes, start=first_id):
             name = f"COCO_{split}2014_{number:012d}.png"
-            Image.fromarray(scene.picture).save(
-                folder / f"{split}2014" / name, compress_level=0
-            )  # noise does not shrink
+            picture = folder / f"{split}2014" / name
+            Image.fromarray(scene.picture).save(picture, compress_level=0)  # noise does not shrink
             entries.append(_picture_entry(number, name, config.image_size))
             drawn.append(scene)
         for kind, content in (("captions", _captions(drawn, first_id)), ("instances", _instances(drawn, first_id))):

@@ -87,7 +87,7 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
 
 
 def task_of(source: str, **parameters: Any) -> captions.CaptionTask:
-    return caption_task(captions_data(source, SMALL | parameters), 0)  # type: ignore[arg-type]
+    return caption_task(captions_data(source, SMALL | parameters), 0)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,10 @@ def remove(place: str) -> Callable[[Path], None]:
 
 
 def put(place: str, content: bytes) -> Callable[[Path], None]:
-    return lambda root: (root / place).write_bytes(content) and None
+    def change(root: Path) -> None:
+        (root / place).write_bytes(content)
+
+    return change
 
 
 def with_size(width: int, height: int) -> Callable[[Path], None]:

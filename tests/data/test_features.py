@@ -87,7 +87,8 @@ def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_features_are_the_encoders_to_bfloat16_and_computed_once(
     pictures: list[CocoPicture], tmp_path: Path, tiny_chunks: None
 ) -> None:
-    encoder = FrozenEncoder(TinyEncoder(), "tiny", "0" * 64)
+    module = TinyEncoder()
+    encoder = FrozenEncoder(module, "tiny", "0" * 64)
     found = picture_features(pictures, 32, encoder, decoded, tmp_path / "kept")
     pixels = decoded(pictures, 32).permute(0, 3, 1, 2).double() / 255
     usual = VGG19_Weights.IMAGENET1K_V1.transforms()
@@ -100,9 +101,9 @@ def test_features_are_the_encoders_to_bfloat16_and_computed_once(
         # bfloat16 keeps 8 bits; float32 sums of 192 terms are 1e-5 off at most.
         assert ((region - direct[:, :, row, column]).abs() <= direct[:, :, row, column].abs() * 2**-8 + 1e-4).all()
 
-    before = encoder.module.num_calls
+    before = module.num_calls
     again = picture_features(pictures, 32, encoder, decoded, tmp_path / "kept")
-    assert torch.equal(again, found) and encoder.module.num_calls == before + 1  # one for the shape, none for pictures
+    assert torch.equal(again, found) and module.num_calls == before + 1  # one for the shape, none for pictures
     assert not any(parameter.requires_grad for parameter in encoder.module.parameters())
 
 
