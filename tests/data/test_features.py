@@ -93,8 +93,8 @@ def test_features_are_the_encoders_to_bfloat16_and_computed_once(
     pixels = decoded(pictures, 32).permute(0, 3, 1, 2).double() / 255
     usual = VGG19_Weights.IMAGENET1K_V1.transforms()
     with torch.no_grad():
-        direct = encoder.module.double()(normalize(pixels, usual.mean, usual.std))  # (7, 5, 4, 4)
-    encoder.module.float()
+        direct = module.double()(normalize(pixels, usual.mean, usual.std))  # (7, 5, 4, 4)
+    module.float()
     assert found.shape == (7, 16, 5) and found.dtype == torch.bfloat16
     for row, column in np.ndindex(4, 4):  # regions row by row
         region = found[:, 4 * row + column].double()
@@ -104,7 +104,7 @@ def test_features_are_the_encoders_to_bfloat16_and_computed_once(
     before = module.num_calls
     again = picture_features(pictures, 32, encoder, decoded, tmp_path / "kept")
     assert torch.equal(again, found) and module.num_calls == before + 1  # one for the shape, none for pictures
-    assert not any(parameter.requires_grad for parameter in encoder.module.parameters())
+    assert not any(parameter.requires_grad for parameter in module.parameters())
 
 
 def test_other_weights_pictures_and_sizes_are_kept_apart(
