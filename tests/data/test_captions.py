@@ -11,11 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from PIL import Image
 
-from fcamlib import paths
-from fcamlib.__main__ import main
 from fcamlib.config.captions import CocoConfig, captions_data
 from fcamlib.data import captions
 from fcamlib.data.captions import caption_task, pixels
@@ -397,13 +394,9 @@ def test_parameters_and_places_are_one_sentence(layout: Layout) -> None:
     assert CocoConfig(source=source, num_train=5, features="vgg19").slug == "coco-n5-vgg19"
 
 
-def test_check_reports_coco(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
-
+def test_survey_says_what_is_there(layout: Layout) -> None:
     assert survey(layout.root) == "absent; see the data card on captions for what to fetch"
     layout.write()
-    result = CliRunner().invoke(main, ["check"])
-    (line,) = [line for line in result.stdout.splitlines() if line.startswith("  coco ")]
-    assert line[7:].strip() == "present: 5 pictures in train2014/, 2 pictures in val2014/"
+    assert survey(layout.root) == "present: 5 pictures in train2014/, 2 pictures in val2014/"
     (layout.root / "annotations" / "instances_val2014.json").unlink()
     assert survey(layout.root) == "NOT USABLE: there is no annotations/instances_val2014.json"
