@@ -75,6 +75,7 @@ def test_data_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (data / "flat" / "train").mkdir(parents=True)
     (data / "flat" / "test").mkdir()
     (data / "notes").mkdir()
+    (data / "coco").mkdir()
     (data / "cifar-10-batches-bin").mkdir()
     lines = told()
     assert lines["digits"] == "verified" and lines["cifar100"] == "absent; downloaded when first used"
@@ -84,6 +85,7 @@ def test_data_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines["folder:hollow"] == "NOT USABLE: class 'dog' has no pictures in one of train/ and test/"
     assert lines["folder:flat"] == "not of pictures: train/ and test/ hold no class folders"
     assert "folder:notes" not in lines
+    assert lines["coco"] == "NOT USABLE: there is no annotations/captions_train2014.json"
     monkeypatch.setattr(checks, "DIGITS_SHA256", "0" * 64)
     monkeypatch.setattr(checks, "_class_sizes", unreadable)
     lines = told()
