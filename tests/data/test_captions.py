@@ -54,9 +54,6 @@ class Layout:
                 Image.new("RGB", (80, 40), (number, 100, 200)).save(self.root / split / file_name(number, split))
         return f"coco:{self.root}"
 
-    def annotations(self, name: str) -> list[Json]:
-        return list(self.files[name]["annotations"])
-
 
 def file_name(number: int, split: str) -> str:
     return f"COCO_{split}_{number:012d}.png"
@@ -118,7 +115,7 @@ def test_a_box_covers_in_the_resized_picture_what_it_covers_in_the_file(layout: 
         for kind in ("captions", "instances"):
             (entry,) = [e for e in layout.files[f"{kind}_train2014"]["images"] if e["id"] == number]
             entry.update(width=width, height=height)
-        (found,) = [a for a in layout.annotations("instances_train2014") if a["image_id"] == number]
+        (found,) = [a for a in layout.files["instances_train2014"]["annotations"] if a["image_id"] == number]
         found["bbox"] = [x, y, w, h]
     for name, content in layout.files.items():
         (layout.root / "annotations" / f"{name}.json").write_text(json.dumps(content))
