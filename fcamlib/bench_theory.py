@@ -28,7 +28,7 @@ from fcamlib.ensemble import DIFFERENCE, Member
 from fcamlib.gradient_flow import PARADIGMS, trajectory
 from fcamlib.numerics import Numerics, keep_freed_memory, reproducible
 from fcamlib.provenance import provenance
-from fcamlib.sweep import Trainer, batch_order, initial_network, members_of, tasks_of
+from fcamlib.sweep_training import Trainer, batch_order, initial_network, members_of, tasks_of
 
 STEP = 0.01  # of Euler's method
 CASES = ((20, 20, 1e3, 50.0), (100, 1000, 4e5, 5_000.0))  # m, C, t and the ratio aimed at

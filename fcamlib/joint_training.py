@@ -20,7 +20,8 @@ from fcamlib.ensemble import FixedFocusData
 from fcamlib.errors import DivergenceError, UserError
 from fcamlib.losses import hard_attention_loss, lvml_loss, soft_attention_loss
 from fcamlib.numerics import Numerics
-from fcamlib.sweep import batch_order, flow_time
+from fcamlib.sweep import flow_time
+from fcamlib.sweep_training import batch_order
 
 FLOAT64 = Numerics(torch.device("cpu"), torch.float64)
 

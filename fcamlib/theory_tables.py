@@ -15,7 +15,6 @@ from fcamlib.config.fixed_focus import FixedFocusConfig
 from fcamlib.config.flow import FlowExperiment
 from fcamlib.config.orthogonal import OrthogonalConfig
 from fcamlib.hessian import hessian_spectrum
-from fcamlib.joint_training import train_jointly
 from fcamlib.sweep import Sweep, flow_time
 from fcamlib.tables import LABELS, interval_text
 from fcamlib.theory_claims import ExactCriterion, Paths, incentive_criteria, path_criteria
@@ -124,6 +123,8 @@ def flow_paths(flow: pd.DataFrame) -> dict[str, Paths]:
 
 def joint_frame(experiment: FlowExperiment) -> pd.DataFrame:
     """Linear models trained on the first setting until its end time: paradigm, seed, epoch, time, mu, nu, ..."""
+    from fcamlib.joint_training import train_jointly
+
     (num_segments, num_classes, end_time), *_ = experiment.settings()
     config = OrthogonalConfig(num_segments=num_segments, num_classes=num_classes, num_train=experiment.num_train)
     rate = end_time / float(flow_time(experiment.steps, 1.0, experiment.momentum))

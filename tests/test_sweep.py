@@ -23,7 +23,8 @@ from fcamlib.ensemble import Ensemble, FixedFocusData, Member
 from fcamlib.errors import DataError, DivergenceError, UserError
 from fcamlib.joint_training import FLOAT64, train_jointly
 from fcamlib.losses import hard_attention_loss, lvml_loss
-from fcamlib.sweep import Trainer, batch_order, flow_time, initial_network, members_of, sweep, tasks_of
+from fcamlib.sweep import flow_time, sweep
+from fcamlib.sweep_training import Trainer, batch_order, initial_network, members_of, tasks_of
 
 SMALL = {"num_train": 60, "num_segments": 4, "num_classes": 3, "epochs": 2, "batch_size": 25, "alphas": "0,0.3,1"}
 DIGITS = {"dataset": "digits", "num_train": 40, "num_segments": 3, "epochs": 2, "batch_size": 16, "alphas": "0.4,1"}
@@ -94,7 +95,7 @@ def test_all_at_once_equal_each_alone(parameters: dict[str, Any], monkeypatch: p
     alone = trained_alone(config)
     # All members in one piece; every member alone, in parts; convolutions grouped, as on a GPU.
     for together, pieces, grouped in ((2**26, 2**25, False), (1, 2**12, False), (2**26, 2**25, True)):
-        monkeypatch.setattr("fcamlib.sweep.INPUT_BUDGET", together)
+        monkeypatch.setattr("fcamlib.sweep_training.INPUT_BUDGET", together)
         monkeypatch.setattr("fcamlib.ensemble.BUDGET", pieces)
         trainer = Trainer(config)
         has_windows = config.classifier == "digits"
@@ -206,7 +207,7 @@ def test_a_sweep_is_stored_found_and_resumed_to_the_same_numbers(
     assert sweep(config).is_recorded and sweep(config).frame.equals(whole.frame) and sweep(config).config == config
     kept.folder.rename(results.parent / "aside")
 
-    monkeypatch.setattr("fcamlib.sweep.CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr("fcamlib.sweep_training.CHECKPOINT_SECONDS", -1.0)
 
     def stop(epoch: int) -> None:
         if epoch == 3:
