@@ -23,6 +23,7 @@ from fcamlib.checkpoint import (
     save_checkpoint,
     validation_score,
 )
+from fcamlib.chunked import batch_output
 from fcamlib.config import Phase, TrainingConfig
 from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import DivergenceError
@@ -174,10 +175,7 @@ class _Trainer:
         losses, meter = [], _Meter(data.label.device)
         for index in order.split(self.config.batch_size):
             batch = data.take(index).trimmed()
-            rows, places = self.numerics.rows_of(batch.segments)
-            segments = batch.bank.rows(rows, self.numerics.dtype, self.numerics.channels_last)
-            with self.numerics.autocasting():
-                output = candidate.model(segments, places, paradigm, batch.mask)
+            output = batch_output(candidate.model, batch, paradigm, self.numerics)
             loss = output.loss(paradigm, batch.label)
             candidate.optimizer.zero_grad(set_to_none=True)
             loss.backward()
