@@ -75,7 +75,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def set_small() -> None:
         monkeypatch.setattr(chunked, "ALWAYS_WHOLE", 1)
-        monkeypatch.setattr(chunked, "BUDGET", 20_000)
+        monkeypatch.setattr(chunked, "BUDGET", 15_000)
         monkeypatch.setattr(fcam, "MOST_LOGITS", 1)
         monkeypatch.setattr(chunked, "_KEPT", type(chunked._KEPT)())
 
