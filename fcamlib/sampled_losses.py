@@ -1,16 +1,16 @@
 r"""Losses of instances with very many segments that look at a few of them, with what that costs in exactness.
 
-The exact losses of `fcamlib.losses` need the classification of every segment. Here it is asked for only a few: a caller
-computes focus logits of all, draws or chooses segments, and classifies those alone.
+The exact losses of `fcamlib.losses` need the classification of every segment. Here it is asked for only a few: a
+caller computes focus logits of all, draws or chooses segments, and classifies those alone.
 
-| function            | classified                    | value                         | gradient                              |
-|---------------------|-------------------------------|-------------------------------|---------------------------------------|
-| `reinforce_loss`    | S drawn segments              | unbiased for HA               | unbiased for HA                       |
-| `straight_through`  | one drawn segment (by weight) | HA's in expectation           | biased: the classifier is taken for linear |
-| `topk_lvml_loss`    | the k of the largest weights  | at least LVML; bounded gap    | that of the value; biased for LVML    |
+| function           | classified            | value                   | gradient                       |
+|--------------------|-----------------------|-------------------------|--------------------------------|
+| `reinforce_loss`   | S drawn segments      | unbiased for HA         | unbiased for HA                |
+| `straight_through` | one drawn segment     | unbiased for HA         | biased                         |
+| `topk_lvml_loss`   | k of largest weights  | at least LVML, gap bounded | the value's; biased for LVML |
 
-Axes: B batch, M segments, K classes, S samples, D features. `log_alpha` is a log-softmax of focus logits. Sources: REINFORCE,
-Williams 1992; straight-through Gumbel-softmax, Jang, Gu and Poole 2017; top-k and its bound, this project's derivation.
+Axes: B batch, M segments, K classes, S samples, D features. `log_alpha` is a log-softmax of focus logits. Sources:
+REINFORCE, Williams 1992; straight-through Gumbel-softmax, Jang, Gu and Poole 2017; top-k and its bound, this project.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def topk_lvml_loss(
 
     $$0 \le \ell_k - \ell_{LVML} \le \log(1 + \rho / L_k)$$
 
-    Segments outside the k largest get gradient from the softmax's normalisation alone: what they would have explained is
+    Segments outside the k largest get gradient from the softmax alone: what they would have explained is
     not seen. With k = M it is the exact loss.
 
     Parameters

@@ -171,7 +171,7 @@ def test_benchmark_has_every_row_and_consistent_ratios(monkeypatch: pytest.Monke
 def test_wrong_numbers_of_segments_are_one_sentence(value: str) -> None:
     result = CliRunner().invoke(main, ["bench", f"--num-segments={value}"])
     assert result.exit_code == 2
-    sentence = f"num_segments={value} is not allowed: give whole numbers from 2 to 1000, such as 5,20."
+    sentence = f"num_segments={value} is not allowed: give whole numbers from 2 to 10000, such as 5,20."
     assert result.stderr == f"fcam: {sentence}\n"
 
 
