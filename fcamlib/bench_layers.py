@@ -1,8 +1,8 @@
-"""`fcam bench --measure layers`: where the time of a training step goes, layer by layer, beside what it cannot fall below.
+"""`fcam bench --measure layers`: where the time of a training step goes, layer by layer, beside its floor.
 
 A step of hard attention with the paper's CIFAR-10 networks is watched by torch's profiler. A layer's floor is the
 greater of its floating-point operations over the machine's rate of matrix products and its bytes over the machine's
-rate of copying, both measured in the same run; the fraction is floor over time, so 1 is what a perfect kernel would reach.
+rate of copying, both measured in the same run; the fraction is floor over time: 1 is what a perfect kernel reaches.
 Operations and bytes are counted from shapes; an index that max-pooling writes counts as bytes.
 """
 
@@ -101,10 +101,10 @@ def measure(settings: BenchSettings) -> dict[str, Any]:
     return {
         "what": "milliseconds of a training step by layer and pass, and the floor that the machine sets",
         "how": (
-            f"hard attention, m = {num_segments}, the paper's CIFAR-10 networks, a batch of {settings.batch_size} "
-            f"mosaics with {layers[0].num_segments:,} distinct pictures, "
+            f"hard attention, m = {num_segments}, the paper's CIFAR-10 networks, {settings.batch_size} "
+            f"mosaics a step with {layers[0].num_segments:,} distinct pictures, "
             f"{settings.precision}, threads: {settings.threads}, torch.profiler; median of {settings.repeats} steps. "
-            f"Floor: operations over {rate / 1e9:.0f} GFLOP/s (a product of {MATRIX} x {MATRIX} matrices) or bytes over "
+            f"Floor: operations over {rate / 1e9:.0f} GFLOP/s (product of {MATRIX} x {MATRIX} matrices) or bytes over "
             f"{bandwidth / 1e9:.0f} GB/s (a copy), whichever takes longer, both measured in the same run"
         ),
         "provenance": provenance(numerics),
@@ -183,7 +183,7 @@ def watched_step(layers: list[Layer], call: Callable[[], None]) -> float:
 
 
 def by_layer(events: Any) -> dict[int, dict[str, float]]:
-    """Microseconds of each layer forward and backward; autograd numbers an operation and its backward function alike."""
+    """Microseconds of each layer; autograd numbers an operation and its backward function alike."""
     found: dict[int, dict[str, float]] = {}
     layer_of: dict[int, int] = {}
 
@@ -293,8 +293,8 @@ def table(content: dict[str, Any]) -> str:
     )
     step_ms = content["step_ms"]
     whole = (
-        f"A step takes {step_ms['median']:.0f} ms ({step_ms['low']:.0f} to {step_ms['high']:.0f}), its layers' floors are "
-        f"{content['floor_ms']:.0f} ms together: {content['fraction']:.2f} of the floor is reached. What is no layer's "
-        f"(gathering pictures, loss, update, measures) takes {content['rest_ms']:.0f} ms."
+        f"A step takes {step_ms['median']:.0f} ms ({step_ms['low']:.0f} to {step_ms['high']:.0f}); its layers' floors "
+        f"are {content['floor_ms']:.0f} ms together, {content['fraction']:.2f} of it. What is no layer's (gathering "
+        f"pictures, loss, update, measures) takes {content['rest_ms']:.0f} ms."
     )
     return f"{frame.to_string(index=False)}\n\n{whole}"

@@ -56,15 +56,22 @@ def batch_output(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics) 
     """
     rows, places = numerics.rows_of(data.segments, len(data.bank.values))
     size = chunk_size(model, data, len(rows), paradigm, numerics)
+    if size is not None:
+        return output_in_chunks(model, data, paradigm, numerics, size)
+    with numerics.autocasting():
+        return model(data.bank.rows(rows, numerics.dtype, numerics.channels_last), places, paradigm, data.mask)
+
+
+def output_in_chunks(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics, size: int) -> FCAMOutput:
+    """The pass over the instances of `data` with `size` segments, or instances of a contextual encoder, at a time."""
 
     def segments_of(rows: Tensor) -> Tensor:
         return data.bank.rows(rows, numerics.dtype, numerics.channels_last)
 
     with numerics.autocasting():
-        if size is None:
-            return model(segments_of(rows), places, paradigm, data.mask)
         if not model.context_free:
             return _grouped(model, data, paradigm, numerics, size)
+        rows, places = numerics.rows_of(data.segments, len(data.bank.values))
         chunks = Chunks(rows.split(size), size, segments_of)
         if paradigm == "soft":
             focus_logits = torch.cat([recomputed(_focus, model, segments_of, part) for part in chunks.rows])
