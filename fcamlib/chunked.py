@@ -33,7 +33,7 @@ from fcamlib.fcam import FCAM, FCAMOutput, TableOutput, gathered, log_attention,
 from fcamlib.memory import saved_bytes
 from fcamlib.numerics import Numerics
 
-BUDGET = 2**31  # bytes that autograd may keep of the networks' passes over a batch's segments
+BUDGET = 2**31  # bytes that autograd may keep of the networks' passes over a batch's segments; on a GPU half of its own
 ALWAYS_WHOLE = 2_048  # segments that are never divided, so that small steps need not measure
 _KEPT: WeakKeyDictionary[FCAM, dict[Any, float]] = WeakKeyDictionary()  # what `kept_of_each` found
 SegmentsOf = Callable[[Tensor], Tensor]  # rows of the bank -> segments
@@ -92,8 +92,14 @@ def chunk_size(model: FCAM, data: SDCData, num_rows: int, paradigm: str, numeric
     case = (paradigm == "soft", 1 if model.context_free else data.num_segments, numerics)
     if case not in known:
         known[case] = kept_of_each(model, data, paradigm, numerics)
-    fitting = max(1, int(BUDGET / max(known[case], 1.0)))
+    fitting = max(1, int(_budget(numerics) / max(known[case], 1.0)))
     return None if fitting >= units else fitting
+
+
+def _budget(numerics: Numerics) -> int:
+    if numerics.device.type != "cuda":
+        return BUDGET
+    return torch.cuda.get_device_properties(numerics.device).total_memory // 2
 
 
 def kept_of_each(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics) -> float:
