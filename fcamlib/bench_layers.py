@@ -189,7 +189,7 @@ def by_layer(events: Any) -> dict[int, dict[str, float]]:
 
     def note(event: Any, number: int) -> None:
         if event.sequence_nr >= 0:
-            layer_of.setdefault(event.sequence_nr, number)
+            layer_of[event.sequence_nr] = number  # an operation without gradient bears the next one's number
         for child in event.cpu_children:
             note(child, number)
 

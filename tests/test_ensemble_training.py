@@ -206,3 +206,27 @@ def test_the_command_measures_both_ways(tmp_path: Path, monkeypatch: pytest.Monk
         assert one["low"] / together["high"] <= ratio["low"] <= ratio["median"] <= ratio["high"]
         assert ratio["high"] <= one["high"] / together["low"]
     assert "n = 2" in content["how"] and content["how"] in shown.output
+
+
+def test_the_profile_for_a_gpu_runs_small_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The committed file: three grids of 20 runs; small ones on digits, their learning rates trained together."""
+    profile = str(Path(__file__).parent.parent / "profiles" / "cifar10_gpu.yaml")
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
+    listed = CliRunner().invoke(main, ["grid", profile, "--list"])
+    assert listed.exit_code == 0, listed.output
+    names = [line.split()[0] for line in listed.output.splitlines()]
+    assert len(set(names)) == 60
+    for num_segments in (5, 10, 20):
+        assert sum(name.startswith(f"cifar10-m{num_segments}-n30000-") for name in names) == 20
+    monkeypatch.setattr(ensemble_training, "DEVICES", ("cpu",))
+    together = []
+    original = ensemble_training.pass_together
+    monkeypatch.setattr(training, "pass_together", lambda *given: together.append(len(given[0])) or original(*given))
+    small = {"dataset": "digits", "foreground": "0,1,2", "num-train": 32, "num-validation": 16, "num-test": 16,
+             "epochs": 2, "switch-epoch": 1, "search-epochs": 1, "seeds": 3, "paradigms": "hard,hybrid"}  # fmt: skip
+    options = [part for name, value in small.items() for part in (f"--{name}", str(value))]
+    done = CliRunner().invoke(main, ["grid", profile, *options])
+    assert done.exit_code == 0, done.output
+    runs = done.output.splitlines()
+    assert [line.split("-")[1] for line in runs] == ["m5", "m5", "m10", "m10", "m20", "m20"]
+    assert together == [3, 3, 3] * 3  # hard; the hybrid's soft and hard phase
