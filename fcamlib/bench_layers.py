@@ -113,9 +113,17 @@ def measure(settings: BenchSettings) -> dict[str, Any]:
         "step_ms": spread(totals),
         "floor_ms": floor,
         "fraction": floor / (1e3 * total),
-        "rest_ms": 1e3 * total - sum(row["ms"]["median"] for row in rows),
+        "rest_ms": 1e3 * statistics.median(rest_of(layers, totals)),
         "rows": rows,
     }
+
+
+def rest_of(layers: list[Layer], totals: list[float]) -> list[float]:
+    """Seconds of each step that are no layer's."""
+    return [
+        total - sum(seconds[place] for layer in layers for seconds in layer.seconds.values())
+        for place, total in enumerate(totals)
+    ]
 
 
 def step(model: FCAM, data: Any, numerics: Numerics, optimizer: torch.optim.Optimizer) -> None:

@@ -194,7 +194,10 @@ def topk_table(experiment: CostExperiment) -> pd.DataFrame:
         loss = topk_lvml_loss(kept, chosen)
         (gradient,) = torch.autograd.grad(loss, free)
         row = {"k": num_kept, "weight left out": f"{kept.log_rest.exp().item():.4f}"}
-        row |= {"gap (nats)": f"{loss.item() - exact_loss:.4f}", "bound": f"{topk_gap_bound(kept, chosen).item():.4f}"}
+        row |= {
+            "gap (nats)": f"{round(loss.item() - exact_loss, 4) + 0.0:.4f}",
+            "bound": f"{round(topk_gap_bound(kept, chosen).item(), 4) + 0.0:.4f}",
+        }
         rows.append(row | {"bias of the gradient": f"{100 * (gradient - exact).norm() / exact.norm():.1f} %"})
     return pd.DataFrame(rows).set_index("k")
 

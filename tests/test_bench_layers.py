@@ -119,6 +119,7 @@ def test_command_writes_what_it_shows(tmp_path: Path, monkeypatch: pytest.Monkey
     rows = content["rows"]
     assert {row["layer"].split()[0] for row in rows} == {"focus", "classification"}
     assert content["floor_ms"] == pytest.approx(sum(row["floor_ms"] for row in rows))
+    assert 0 < content["rest_ms"] < content["step_ms"]["high"]
     assert content["fraction"] == pytest.approx(content["floor_ms"] / content["step_ms"]["median"])
     assert all(bool(row["why"]) == (row["fraction"] < 0.5) for row in rows)
     assert "focus convolution 32 to 64, 3 x 3" in shown.output and "median of 2 steps" in shown.output
