@@ -149,14 +149,15 @@ def run_command(config_paths: tuple[Path, ...], fresh: bool, as_json: bool, **op
 def grid_command(profile: Path | None, list_only: bool, fresh: bool, as_json: bool, **options: str | None) -> None:
     """Train every paradigm with every seed.
 
-    PROFILE is a YAML file of parameters, such as notebooks/profiles/paper.yaml; options go before its values.
+    PROFILE is a YAML file of parameters, such as notebooks/profiles/paper.yaml; options go before its values. A file of
+    several documents, divided by ---, is as many grids, one after the other.
 
     \b
     Example:
       fcam grid --num-segments 9 --paradigms soft,hybrid --seeds 0,1,2 --learning-rates 0.1,0.05
     """
     given = {name: value for name, value in options.items() if value is not None}
-    configs = experiment(_profile(profile) | given).configs()
+    configs = [config for grid in _grids(profile) for config in experiment(grid | given).configs()]
     if list_only:
         _list_grid(configs)
     else:
@@ -173,16 +174,17 @@ def _list_grid(configs: list[RunConfig]) -> None:
         click.echo(f"{config.name}  {missing if stored is None else 'recorded' if stored.is_recorded else 'stored'}")
 
 
-def _profile(path: Path | None) -> dict[str, Any]:
+def _grids(path: Path | None) -> list[dict[str, Any]]:
+    """The parameters of each document of a profile; of one grid without any where there is no profile."""
     if path is None:
-        return {}
+        return [{}]
     try:
-        content = yaml.safe_load(path.read_text("utf-8"))
+        contents = list(yaml.safe_load_all(path.read_text("utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"the profile '{path}' cannot be read as YAML ({one_line(error)}).") from None
-    if not isinstance(content, dict):
+    if not contents or not all(isinstance(content, dict) for content in contents):
         raise UserError(f"the profile '{path}' is not a list of 'name: value' lines.")
-    return {str(name): value for name, value in content.items()}
+    return [{str(name): value for name, value in content.items()} for content in contents]
 
 
 def _train(configs: list[RunConfig], fresh: bool, as_json: bool) -> None:

@@ -42,7 +42,7 @@ class BenchSettings:
     num_test: int = 10_000
     segments: tuple[int, ...] = (5, 20)
     batch_size: int = 256
-    steps: int = 1
+    steps: int = 3
     evaluation_mosaics: int = 512
     setup_mosaics: int = 1_000
     repeats: int = 3

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from math import prod
 
 import numpy as np
 import torch
@@ -17,13 +18,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fcamlib import metrics
-from fcamlib.data.sdc import SDCData, distinct
+from fcamlib.chunked import Chunks
+from fcamlib.data.sdc import Bank, SDCData, distinct
 from fcamlib.fcam import FCAM, PARADIGMS, FCAMOutput, gathered, log_attention, weighted_sum
 from fcamlib.numerics import PLAIN, Numerics
 
 _TABLE_CHUNK = 1024  # segments per pass
 _INSTANCE_CHUNK = 1024  # instances per pass
 _GPU_FACTOR = 16  # times as many on a GPU
+_MOST_LOGITS = 2**24  # class logits of the instances of a pass
+_MOST_PAIRS = 2**26  # pairs of an instance's places, where segments look at each other
+_MOST_NUMBERS = 2**26  # numbers of the segments that are summed at once
 
 
 @dataclass(frozen=True)
@@ -151,10 +156,13 @@ def outputs(
     """Chunks of instances with their pass through the model, valid for all `paradigms` at once."""
     segmentwise = any(paradigm != "soft" for paradigm in paradigms)
     table = _segment_table(model, data, segmentwise, numerics) if model.context_free else None
-    for instances in torch.arange(len(data), device=data.label.device).split(_chunk(_INSTANCE_CHUNK, numerics)):
+    each = data.num_segments * (table.num_classes if table else data.num_segments)
+    fitting = max(1, _chunk(_MOST_LOGITS if table else _MOST_PAIRS, numerics) // each)
+    size = min(_chunk(_INSTANCE_CHUNK, numerics), fitting)
+    for instances in torch.arange(len(data), device=data.label.device).split(size):
         part = data.take(instances).trimmed()
-        rows, index = distinct(part.segments)
         if table is None:
+            rows, index = distinct(part.segments)
             segments = data.bank.rows(rows, numerics.dtype, numerics.channels_last)
             yield part, _contextual(model, segments, index, part, segmentwise, paradigms)
             continue
@@ -162,10 +170,22 @@ def outputs(
         log_alpha = log_attention(focus_logits, part.mask)
         mixture_logits = None
         if "soft" in paradigms:
-            segments = data.bank.rows(rows, numerics.dtype, numerics.channels_last)
-            encoded, index = model.encode(segments, index, part.mask)
-            mixture_logits = model.class_logits(weighted_sum(encoded, index, log_alpha.exp()))
+            rows, index = distinct(part.segments)
+            mixture_logits = model.class_logits(_mixture(model, data.bank, rows, index, log_alpha.exp(), numerics))
         yield part, FCAMOutput(log_alpha, mixture_logits, class_logits, part.mask)
+
+
+def _mixture(model: FCAM, bank: Bank, rows: Tensor, index: Tensor, alpha: Tensor, numerics: Numerics) -> Tensor:
+    """Weighted sums of the encoded segments, (B, ...); of many segments one chunk after the other."""
+    most = max(1, _chunk(_MOST_NUMBERS, numerics) // prod(bank.segment_shape))
+
+    def segments_of(rows: Tensor) -> Tensor:
+        return bank.rows(rows, numerics.dtype, numerics.channels_last)
+
+    if len(rows) <= most:
+        segments = segments_of(rows)
+        return weighted_sum(segments if model.encoder is None else model.encoder(segments), index, alpha)
+    return Chunks(rows.split(most), most, segments_of).weighted_sums(model, index, alpha)
 
 
 def _contextual(
@@ -186,6 +206,10 @@ class _Table:
     place: Int[Tensor, " N"]  # row of the bank -> row of the table
     focus_logits: Float[Tensor, " U"]
     class_logits: Float[Tensor, "U K"] | None
+
+    @property
+    def num_classes(self) -> int:
+        return 1 if self.class_logits is None else self.class_logits.shape[1]
 
     def lookup(self, segments: Int[Tensor, "B M"]) -> tuple[Tensor, Tensor | None]:
         index = self.place[segments.long()]

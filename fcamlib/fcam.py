@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from fcamlib.losses import Reduction, hard_attention_loss, logit_mixture_loss, lvml_loss, soft_attention_loss
 
+MOST_LOGITS = 2**24  # class logits of a batch's places that are written out
 PARADIGMS = ("soft", "hard", "lvml")  # the paper's; "logit_mixture" is a variant that its public scripts train
 
 
@@ -32,7 +33,7 @@ class FCAMOutput:
         if paradigm == "soft":
             return soft_attention_loss(self._mixture(), y, reduction)
         if paradigm == "logit_mixture":
-            return logit_mixture_loss(self.log_alpha, self._segments(), y, reduction, self.mask)
+            return self._logit_mixture_loss(y, reduction)
         loss = {"hard": hard_attention_loss, "lvml": lvml_loss}[paradigm]
         return loss(self.log_alpha, self._log_likelihood(y), reduction, self.mask)
 
@@ -51,6 +52,9 @@ class FCAMOutput:
             return log_prob[torch.arange(len(log_prob), device=log_prob.device), self.log_alpha.argmax(dim=1)]
         return torch.logsumexp(self.log_alpha[..., None] + log_prob, dim=1)  # (B, K)
 
+    def _logit_mixture_loss(self, y: Tensor, reduction: Reduction) -> Tensor:
+        return logit_mixture_loss(self.log_alpha, self._segments(), y, reduction, self.mask)
+
     def _log_likelihood(self, y: Tensor) -> Tensor:
         batch, num_segments, _ = self._segments().shape
         index = y[:, None, None].expand(batch, num_segments, 1)
@@ -65,6 +69,36 @@ class FCAMOutput:
         if self.segment_logits is None:
             raise ValueError("this pass was made without single segments: ask the model for 'hard' or 'lvml'.")
         return self.segment_logits
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOutput(FCAMOutput):
+    """The same of single segments, without ever making (B, M, K) numbers: (U, K) and (B, M) are enough."""
+
+    table: Float[Tensor, "U K"]  # class logits of the distinct segments
+    index: Int[Tensor, "B M"]  # row of the table at each place
+
+    def log_prob(self, paradigm: str) -> Float[Tensor, "B K"]:
+        """Log probability of each class at test time, as `FCAMOutput` defines it."""
+        if paradigm == "soft":
+            return super().log_prob(paradigm)
+        if paradigm == "logit_mixture":
+            return self._mean_logits().log_softmax(dim=-1)
+        log_prob = self.table.log_softmax(dim=-1)  # (U, K)
+        if paradigm == "hard":
+            return log_prob[self.index.gather(1, self.log_alpha.argmax(dim=1, keepdim=True)).squeeze(1)]
+        columns = [torch.logsumexp(self.log_alpha + gathered(column, self.index), dim=1) for column in log_prob.T]
+        return torch.stack(columns, dim=1)  # (B, K)
+
+    def _logit_mixture_loss(self, y: Tensor, reduction: Reduction) -> Tensor:
+        return functional.cross_entropy(self._mean_logits(), y, reduction=reduction)
+
+    def _mean_logits(self) -> Float[Tensor, "B K"]:
+        return weighted_sum(self.table, self.index, self.log_alpha.exp())
+
+    def _log_likelihood(self, y: Tensor) -> Tensor:
+        log_prob = self.table.log_softmax(dim=-1)
+        return gathered(log_prob.flatten(), self.index * log_prob.shape[1] + y[:, None])  # (B, M)
 
 
 class FCAM(nn.Module):
@@ -121,7 +155,7 @@ class FCAM(nn.Module):
         if paradigm == "soft":
             mixture = weighted_sum(encoded, index, log_alpha.exp())
             return FCAMOutput(log_alpha, mixture_logits=self.class_logits(mixture))
-        return FCAMOutput(log_alpha, segment_logits=gathered(self.class_logits(encoded), index), mask=mask)
+        return segment_output(log_alpha, self.class_logits(encoded), index, mask)
 
     def class_logits(self, segments: Float[Tensor, "N ..."]) -> Float[Tensor, "N K"]:
         """Class logits of encoded segments or of their weighted sums, in float32 or better."""
@@ -140,6 +174,18 @@ class FCAM(nn.Module):
         return encoded[mask], place
 
 
+def segment_output(
+    log_alpha: Float[Tensor, "B M"],
+    class_logits: Float[Tensor, "U K"],
+    index: Int[Tensor, "B M"],
+    mask: Bool[Tensor, "B M"] | None,
+) -> FCAMOutput:
+    """A pass that classified single segments: their logits at every place, or in a table where that would be large."""
+    if index.numel() * class_logits.shape[1] > MOST_LOGITS:
+        return TableOutput(log_alpha, mask=mask, table=class_logits, index=index)
+    return FCAMOutput(log_alpha, segment_logits=gathered(class_logits, index), mask=mask)
+
+
 def gathered(values: Float[Tensor, "N ..."], index: Int[Tensor, "B M"]) -> Float[Tensor, "B M ..."]:
     """`values[index]`, in the form whose gradient is one addition per row and the same in every run."""
     return values.index_select(0, index.flatten()).unflatten(0, index.shape)
@@ -153,18 +199,20 @@ def log_attention(focus_logits: Float[Tensor, "B M"], mask: Bool[Tensor, "B M"] 
     return focus_logits.log_softmax(dim=1)
 
 
-def weighted_sum(segments: Tensor, index: Int[Tensor, "B M"], alpha: Float[Tensor, "B M"]) -> Tensor:
+def weighted_sum(
+    segments: Tensor, index: Tensor, alpha: Tensor, offsets: Int[Tensor, " B"] | None = None
+) -> Float[Tensor, "B ..."]:
     """Sum of the segments at `index` with weights `alpha`: (N, ...), (B, M), (B, M) -> (B, ...).
 
     One `embedding_bag`: the (B, M, ...) tensor of gathered segments is never made. Pictures that lie
-    channels-last in memory stay so.
+    channels-last in memory stay so. With `offsets` both are flat, and instance b's entries begin at `offsets[b]`.
     """
     channels_last = segments.dim() == 4 and segments.is_contiguous(memory_format=torch.channels_last)
     table = segments.permute(0, 2, 3, 1) if channels_last else segments
     total = functional.embedding_bag(
-        index, table.flatten(1), per_sample_weights=alpha.to(table.dtype), mode="sum"
+        index, table.flatten(1), offsets, per_sample_weights=alpha.to(table.dtype), mode="sum"
     )  # (B, D)
-    total = total.view(len(index), *table.shape[1:])
+    total = total.view(len(total), *table.shape[1:])
     return total.permute(0, 3, 1, 2) if channels_last else total
 
 

@@ -60,13 +60,17 @@ class Numerics:
         """The context in which a model is called."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast)
 
-    def rows_of(self, segments: Int[Tensor, "B M"]) -> tuple[Int[Tensor, " N"], Int[Tensor, "B M"]]:
-        """Rows of the bank to evaluate for a batch, and the place of each segment among them.
+    def rows_of(self, segments: Int[Tensor, "B M"], num_rows: int) -> tuple[Int[Tensor, " N"], Int[Tensor, "B M"]]:
+        """Rows to evaluate for a batch, out of a bank of `num_rows`, and the place of each segment among them.
 
-        Distinct rows on a CPU, where work counts; on a GPU every occurrence, since finding out how many rows are
-        distinct would wait for the device at each step.
+        Distinct rows on a CPU, where work counts; on a GPU every occurrence, or the whole bank where that is less,
+        since finding out how many rows are distinct would wait for the device at each step.
         """
-        return every_occurrence(segments) if self.device.type == "cuda" else distinct(segments)
+        if self.device.type != "cuda":
+            return distinct(segments)
+        if segments.numel() < num_rows:
+            return every_occurrence(segments)
+        return torch.arange(num_rows, device=segments.device), segments.long()
 
     def place(self, model: nn.Module) -> nn.Module:
         """Move a model to the device, format and layout."""

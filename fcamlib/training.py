@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,16 +24,17 @@ from fcamlib.checkpoint import (
     save_checkpoint,
     validation_score,
 )
+from fcamlib.chunked import batch_output
 from fcamlib.config import Phase, TrainingConfig
 from fcamlib.data.sdc import SDCTask
+from fcamlib.ensemble_training import TrainingMember, can_train_together, pass_together
 from fcamlib.errors import DivergenceError
-from fcamlib.evaluation import BatchScores, batch_scores, evaluate
+from fcamlib.evaluation import batch_scores, evaluate
 from fcamlib.fcam import FCAM
-from fcamlib.metrics import SAIF_THRESHOLD
+from fcamlib.meter import EPOCH_MEASURES, Meter, PassResult
 from fcamlib.numerics import Numerics, reproducible
 
 log = logging.getLogger(__name__)
-EPOCH_MEASURES = ("loss", "accuracy", "focus_accuracy", "saif")  # of each split, in the history
 CHECKPOINT_SECONDS = 20.0  # at least this long between checkpoints
 
 
@@ -110,14 +112,20 @@ class _Trainer:
         self.on_epoch = on_epoch or (lambda row: None)
 
     def advance(self, state: FitState) -> None:
-        """Do one epoch, or one change of candidate or phase."""
+        """Do one epoch, of one candidate or of all that train together, or one change of candidate or phase."""
         phase, candidates = self.phases[state.phase], state.candidates
         search = phase.search_epochs or phase.epochs
-        if candidates and not candidates[-1].failure and candidates[-1].epoch < search:
-            self._epoch(state, candidates[-1], phase)
-        elif len(candidates) < len(phase.learning_rates):
-            candidates.append(self.candidate(state.phase, phase.learning_rates[len(candidates)]))
-            candidates[-1].model.load_state_dict(state.start)
+        searching = [c for c in candidates if not c.failure and c.epoch < search]
+        missing = phase.learning_rates[len(candidates) :]
+        data, batch_size = self.task.splits["train"], self.config.batch_size
+        together = can_train_together(self.model, data, phase, self.numerics, batch_size)
+        if missing and (together or not searching):
+            for learning_rate in missing if together else missing[:1]:
+                candidates.append(self.candidate(state.phase, learning_rate))
+                candidates[-1].model.load_state_dict(state.start)
+        elif searching:
+            least = min(candidate.epoch for candidate in searching)
+            self._epoch(state, [c for c in searching if c.epoch == least], phase)
         else:
             self._go_on(state, phase)
 
@@ -128,7 +136,7 @@ class _Trainer:
             raise DivergenceError(state.candidates[0].failure)
         winner = max(alive, key=lambda candidate: candidate.search_score)
         if winner.epoch < phase.epochs:
-            return self._epoch(state, winner, phase)
+            return self._epoch(state, [winner], phase)
         if len(state.candidates) > 1:
             state.selection += [self._report(state.phase, c, c is winner) for c in state.candidates]
         state.start = winner.best if self.config.keep == "best" and winner.best else _copied(winner.model)
@@ -145,16 +153,30 @@ class _Trainer:
             optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=phase.momentum)
         return Candidate(model, optimizer, learning_rate)
 
-    def _epoch(self, state: FitState, candidate: Candidate, phase: Phase) -> None:
+    def _epoch(self, state: FitState, group: list[Candidate], phase: Phase) -> None:
+        """One epoch of candidates that have done equally many; of one, unless they train together."""
         began = time.perf_counter()
-        train = self._pass(candidate, phase.paradigm, state.phase)
-        candidate.epoch += 1
+        results = self._pass(group, phase.paradigm, state.phase)
+        trained = time.perf_counter() - began
+        for candidate, result in zip(group, results, strict=True):
+            began = time.perf_counter()
+            if result.bad_step:
+                number = candidate.epoch * self.steps_per_epoch + result.bad_step
+                candidate.failure = self._divergence(candidate, phase.paradigm, state.phase, f"at step {number}")
+            candidate.epoch += 1
+            row = self._measured(state, candidate, phase, result)
+            row["seconds"] = round(trained / len(group) + time.perf_counter() - began, 3)
+            candidate.history.append(row)
+            self.on_epoch(row)
+
+    def _measured(self, state: FitState, candidate: Candidate, phase: Phase, result: PassResult) -> Row:
+        """The row of an epoch; where it is due, with measures on validation and test data."""
         row: Row = {
             "epoch": candidate.epoch + sum(p.epochs for p in self.phases[: state.phase]),
             "phase": state.phase,
             "paradigm": phase.paradigm,
             "learning_rate": candidate.learning_rate,
-            **{f"train_{key}": value for key, value in train.items()},
+            **{f"train_{key}": value for key, value in result.measures.items()},
         }
         search = phase.search_epochs or phase.epochs
         due = candidate.epoch in (search, phase.epochs) or candidate.epoch % self.config.evaluate_every == 0
@@ -162,34 +184,21 @@ class _Trainer:
             row |= self._measures(candidate, phase.paradigm, state.phase)
         if due and not candidate.failure:
             self._judge(candidate, row, search)
-        row["seconds"] = round(time.perf_counter() - began, 3)
-        candidate.history.append(row)
-        self.on_epoch(row)
+        return row
 
-    def _pass(self, candidate: Candidate, paradigm: str, phase: int) -> dict[str, float]:
-        """One pass over the training data; nothing is read back from the device before its end."""
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of a pass over the training data."""
+        return math.ceil(len(self.task.splits["train"]) / self.config.batch_size)
+
+    def _pass(self, group: list[Candidate], paradigm: str, phase: int) -> list[PassResult]:
+        """One pass over the training data."""
         data = self.task.splits["train"]
-        order = self._order(len(data), phase, candidate.epoch).to(data.label.device)
-        candidate.model.train()
-        losses, meter = [], _Meter(data.label.device)
-        for index in order.split(self.config.batch_size):
-            batch = data.take(index).trimmed()
-            rows, places = self.numerics.rows_of(batch.segments)
-            segments = batch.bank.rows(rows, self.numerics.dtype, self.numerics.channels_last)
-            with self.numerics.autocasting():
-                output = candidate.model(segments, places, paradigm, batch.mask)
-            loss = output.loss(paradigm, batch.label)
-            candidate.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            candidate.optimizer.step()
-            losses.append(loss.detach())
-            with torch.no_grad():
-                meter.add(batch_scores(output, batch, paradigm))
-        finite = torch.isfinite(torch.stack(losses)).cpu()
-        if not bool(finite.all()):
-            number = candidate.epoch * len(losses) + int((~finite).nonzero()[0]) + 1
-            candidate.failure = self._divergence(candidate, paradigm, phase, f"at step {number}")
-        return meter.means()
+        order = self._order(len(data), phase, group[0].epoch).to(data.label.device)
+        members = [TrainingMember(candidate.model, candidate.optimizer, data, order) for candidate in group]
+        if len(members) > 1:
+            return pass_together(members, paradigm, self.numerics, self.config.batch_size)
+        return [training_pass(members[0], paradigm, self.numerics, self.config.batch_size)]
 
     def _order(self, num_instances: int, phase: int, epoch: int) -> Tensor:
         """The order of instances in one epoch, a function of seed, phase and epoch alone."""
@@ -236,25 +245,21 @@ class _Trainer:
         }
 
 
-class _Meter:
-    """Running means of an epoch's scores, kept on the device; those of the focus where the foreground is known."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.total = torch.zeros(5, dtype=torch.float64, device=device)
-        self.count = 0
-
-    def add(self, scores: BatchScores) -> None:
-        known = scores.has_foreground
-        strong = (scores.a_z > SAIF_THRESHOLD) & (scores.s_y > SAIF_THRESHOLD)
-        columns = (scores.loss, scores.prediction_hit, scores.focus_hit & known, strong & known, known)
-        self.total += torch.stack([column.double().sum() for column in columns])
-        self.count += len(scores.loss)
-
-    def means(self) -> dict[str, float]:
-        *totals, known = self.total.tolist()
-        counts = [self.count, self.count, known, known]
-        measures = zip(EPOCH_MEASURES, totals, counts, strict=True)
-        return {name: total / count for name, total, count in measures if count}
+def training_pass(member: TrainingMember, paradigm: str, numerics: Numerics, batch_size: int) -> PassResult:
+    """One pass of a model over its training data, in place; nothing is read back from the device before its end."""
+    member.model.train()
+    losses, meter = [], Meter(member.data.label.device)
+    for index in member.order.split(batch_size):
+        batch = member.data.take(index).trimmed()
+        output = batch_output(member.model, batch, paradigm, numerics)
+        loss = output.loss(paradigm, batch.label)
+        member.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        member.optimizer.step()
+        losses.append(loss.detach())
+        with torch.no_grad():
+            meter.add(batch_scores(output, batch, paradigm))
+    return PassResult.of(meter, losses)
 
 
 def _copied(model: nn.Module) -> State:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from fcamlib import bench, plain, store
+from fcamlib import bench, chunked, plain, store
 from fcamlib.__main__ import main
 from fcamlib.bench import BenchRow, Spread
 from fcamlib.bench_settings import BenchSettings
@@ -114,6 +114,37 @@ def test_five_steps_end_at_the_weights_of_the_plain_procedure(data: SDCData, pai
         assert (theirs - start).abs().max() > 1e-4  # the steps went far enough to tell
 
 
+@pytest.mark.parametrize("chunks", [False, True])
+@pytest.mark.parametrize("paradigm", PARADIGMS)
+def test_losses_of_the_training_loop_are_those_of_the_plain_procedure(
+    data: SDCData, pair: Pair, paradigm: str, chunks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six steps of `fit`, in one piece or in chunks: the loss on the way and after the last step."""
+    if chunks:
+        monkeypatch.setattr(chunked, "ALWAYS_WHOLE", 1)
+        monkeypatch.setattr(chunked, "BUDGET", 2**20)  # of two pictures
+    model, copy = pair
+    twelve = data.take(torch.arange(12) % 11)
+    one = data.take(torch.arange(1))
+    task = SDCTask({"train": twelve, "validation": one, "test": one}, tuple("abcde"), "small")
+    phase = Phase(paradigm=paradigm, epochs=1, learning_rates=(0.05,))
+    config = TrainingConfig(batch_size=2, precision="float64", device="cpu")
+    (row,) = fit(model, task, (phase,), config, seed=7).history
+    optimizer, before = torch.optim.SGD(copy.parameters(), lr=0.05, momentum=0.9), []
+    for batch in torch.from_numpy(np.random.default_rng([7, 0, 0]).permutation(12)).split(2):
+        part = twelve.take(batch)
+        alpha, probability = copy(mosaics(part), paradigm)
+        before.append(plain.loss(alpha, probability, part.label, paradigm).mean())
+        optimizer.zero_grad()
+        before[-1].backward()
+        optimizer.step()
+    assert row["train_loss"] == pytest.approx(torch.stack(before).mean().item(), rel=1e-9)
+    after = plain.evaluate(copy, plain.batches(plain.MosaicDataset(mosaics(twelve), twelve), 4), paradigm)["loss"]
+    ours = evaluate(model, twelve, [paradigm], NUMERICS)[paradigm].loss
+    np.testing.assert_allclose(ours, after.numpy(), rtol=1e-8)
+    assert abs(row["train_loss"] - after.mean().item()) > 1e-4  # the steps went far enough to tell
+
+
 def test_plain_loss_falls_within_its_step(data: SDCData, pair: Pair) -> None:
     _, copy = pair
     loader = plain.batches(plain.MosaicDataset(mosaics(data), data), len(data))
@@ -171,7 +202,7 @@ def test_benchmark_has_every_row_and_consistent_ratios(monkeypatch: pytest.Monke
 def test_wrong_numbers_of_segments_are_one_sentence(value: str) -> None:
     result = CliRunner().invoke(main, ["bench", f"--num-segments={value}"])
     assert result.exit_code == 2
-    sentence = f"num_segments={value} is not allowed: give whole numbers from 2 to 1000, such as 5,20."
+    sentence = f"num_segments={value} is not allowed: give whole numbers from 2 to 10000, such as 5,20."
     assert result.stderr == f"fcam: {sentence}\n"
 
 

@@ -354,11 +354,11 @@ def test_diverged_candidate_loses_and_is_reported(task: SDCTask) -> None:
 def test_next_best_takes_over_where_the_best_diverges_late(task: SDCTask, monkeypatch: pytest.MonkeyPatch) -> None:
     original = training._Trainer._pass
 
-    def failing(self: Any, candidate: Any, *arguments: Any) -> dict[str, float]:
-        means = original(self, candidate, *arguments)
+    def failing(self: Any, group: Any, *arguments: Any) -> Any:
+        (result,), (candidate,) = original(self, group, *arguments), group
         if candidate.learning_rate == 0.5 and candidate.epoch == 3:
             candidate.failure = "diverged late"
-        return means
+        return [result]
 
     monkeypatch.setattr(training._Trainer, "_pass", failing)
     model, result, _ = trained(task, phase(epochs=5, rates=(1e-6, 0.5, 0.01), search_epochs=2))

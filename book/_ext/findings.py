@@ -25,6 +25,8 @@ from fcamlib.metrics import t_interval
 from fcamlib.runs import run_all
 from fcamlib.store import Run
 
+SHOWN_SHARE = 0.01  # of a step; shorter passes are summed up
+
 FIGURE = """```{{figure}} {folder}/overview.svg
 :name: fig-key
 :alt: One panel per data set; for SA, HA, LVML and hybrid a point for accuracy and one for SAIF with their intervals.
@@ -118,6 +120,64 @@ def text_benchmark(path: Path) -> str:
     return "\n**An epoch of text**, `python -m fcamlib.bench_text --dataset hatexplain`.\n\n" + shown(rows, content)
 
 
+def layers_benchmark(path: Path) -> str:
+    """The recorded run of `fcam bench --measure layers`: passes of a hundredth of the step and more."""
+    if not path.is_file():
+        return ""
+    content = json.loads(path.read_text("utf-8"))
+    rows = [
+        (
+            f"{row['layer']}, {row['pass']}",
+            f"{quantity(row['ms']['median'])} ms ({quantity(row['ms']['low'])} to {quantity(row['ms']['high'])})",
+            f"{quantity(row['floor_ms'])} ms ({row['bound']})",
+            f"{row['fraction']:.2f}",
+            row["why"],
+        )
+        for row in content["rows"]
+        if _is_shown(row)
+    ]
+    table = pd.DataFrame(rows, columns=["layer", "time", "floor", "fraction", "why below half"]).set_index("layer")
+    source, step = content["provenance"], content["step_ms"]
+    where = f"{source['device']}, torch {source['packages']['torch']}, commit {source['commit']}, {source['date']}"
+    rest = [row for row in content["rows"] if not _is_shown(row)]
+    return (
+        "\n**A training step by layer**, `fcam bench --measure layers`.\n\n"
+        f"A step takes {quantity(step['median'])} ms ({quantity(step['low'])} to {quantity(step['high'])}); the floors "
+        f"of its layers are {quantity(content['floor_ms'])} ms together, {content['fraction']:.2f} of it. The "
+        f"{len(rest)} passes not shown take {quantity(sum(r['ms']['median'] for r in rest))} ms together, each under "
+        f"{100 * SHOWN_SHARE:g} % of the step, where starting an operation counts as much as its work; gathering "
+        f"pictures, loss, update and measures take {quantity(content['rest_ms'])} ms.\n\n"
+        f"{tables.markdown(table)}\n{content['how']}. Measured on: {where}.\n"
+    )
+
+
+def _is_shown(row: dict[str, Any]) -> bool:
+    return bool(row["share"] >= (SHOWN_SHARE / 2 if row["why"] else SHOWN_SHARE))
+
+
+def ensemble_benchmark(path: Path) -> str:
+    """The recorded run of `fcam bench --measure ensemble`."""
+    if not path.is_file():
+        return ""
+    content = json.loads(path.read_text("utf-8"))
+    rows = [
+        (
+            f"{row['network']}, {row['precision']}, {row['members']} models, {tables.LABELS[row['paradigm']]}",
+            *(f"{quantity(1e3 * row[side]['median'])} ms" for side in ("one_by_one", "together")),
+            f"{row['ratio']['median']:.2f} ({row['ratio']['low']:.2f} to {row['ratio']['high']:.2f})",
+        )
+        for row in content["rows"]
+    ]
+    table = pd.DataFrame(rows, columns=["step of", "one by one", "together", "ratio"]).set_index("step of")
+    source = content["provenance"]
+    where = f"{source['device']}, torch {source['packages']['torch']}, commit {source['commit']}, {source['date']}"
+    return (
+        "\n**Models that train together**, `fcam bench --measure ensemble`. Ratios below 1 are losses: on a CPU one "
+        "model after the other is what the library does.\n\n"
+        f"{tables.markdown(table)}\n{content['how']}. Measured on: {where}.\n"
+    )
+
+
 def main(parameters: Path, folder: Path) -> None:
     """Write findings.md and overview.svg into `folder`."""
     runs = run_all(experiment(yaml.safe_load(parameters.read_text("utf-8"))).configs())
@@ -140,7 +200,11 @@ def main(parameters: Path, folder: Path) -> None:
     assert recorded is not None, "the book is built from a source checkout"
     bench = recorded / "bench"
     measured = (
-        benchmark(bench / "cpu.json") + theory_benchmark(bench / "theory.json") + text_benchmark(bench / "text.json")
+        benchmark(bench / "cpu.json")
+        + layers_benchmark(bench / "layers.json")
+        + ensemble_benchmark(bench / "ensemble.json")
+        + theory_benchmark(bench / "theory.json")
+        + text_benchmark(bench / "text.json")
     )
     (folder / "benchmark.md").write_text(measured, "utf-8")
     flow = FlowExperiment()

@@ -5,6 +5,7 @@ a white card of fixed size, readable on a light and on a dark page, with one col
 paradigm throughout.
 """
 
+from fcamlib.plots.cost import cost_over_segments
 from fcamlib.plots.curves import learning_curves, saif_over_tau
 from fcamlib.plots.folds import crossval_accuracy
 from fcamlib.plots.gallery import attention_gallery
@@ -24,6 +25,7 @@ __all__ = [
     "ParadigmStyle",
     "accuracy_saif_summary",
     "attention_gallery",
+    "cost_over_segments",
     "crossval_accuracy",
     "curvature",
     "fixed_focus_curves",

@@ -1,0 +1,224 @@
+"""Passes in chunks give the losses and gradients of passes in one piece, in memory that does not grow with m."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from fcamlib import chunked, evaluation, fcam
+from fcamlib.chunked import batch_output, chunk_size, kept_of_each
+from fcamlib.config import Phase, TrainingConfig
+from fcamlib.data.sdc import Bank, SDCData, SDCTask, distinct
+from fcamlib.encoders import FeatureMLP
+from fcamlib.evaluation import evaluate
+from fcamlib.fcam import FCAM, FCAMOutput, TableOutput
+from fcamlib.memory import PeakMemory, saved_bytes
+from fcamlib.networks import classification_network, focus_network
+from fcamlib.numerics import Numerics
+from fcamlib.training import fit
+
+N, B, M, K, D = 23, 7, 11, 5, 6
+FLOAT64 = Numerics(torch.device("cpu"), torch.float64)
+PARADIGMS = ("soft", "hard", "lvml", "logit_mixture")
+each_paradigm = pytest.mark.parametrize("paradigm", PARADIGMS)
+
+
+class Neighbours(nn.Module):
+    """Adds to a segment the mean over its instance's real segments of a learned map of them."""
+
+    context_free = False
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.map = nn.Linear(dim, dim, dtype=torch.float64)
+
+    def forward(self, segments: Tensor, mask: Tensor | None) -> Tensor:
+        weight = torch.ones_like(segments[..., 0]) if mask is None else mask.to(segments.dtype)
+        mean = torch.einsum("bmd,bm->bd", self.map(segments).tanh(), weight) / weight.sum(dim=1, keepdim=True)
+        return segments + mean[:, None]
+
+
+def vectors(batch: int = B, num_segments: int = M, rows: int = N, masked: bool = True) -> SDCData:
+    draws = np.random.default_rng(3)
+    bank = Bank(torch.from_numpy(draws.normal(size=(rows, D))))
+    segments = torch.from_numpy(draws.integers(rows, size=(batch, num_segments)).astype(np.int32))
+    mask = torch.from_numpy(draws.random((batch, num_segments)) < 0.7)
+    mask[:, 0] = True
+    label = torch.from_numpy(draws.integers(K, size=batch))
+    return SDCData(bank, segments, label, mask & (segments % 3 == 0), mask if masked else None)
+
+
+def network(encoder: str = "") -> FCAM:
+    generator = torch.Generator().manual_seed(5)
+    made: nn.Module | None = None
+    dim = D
+    if encoder == "mlp":
+        made = FeatureMLP(D).double()
+        made.reset(generator)
+        (dim,) = made.segment_shape
+    elif encoder == "neighbours":
+        torch.manual_seed(0)
+        made = Neighbours(D)
+    pair = focus_network("mlp", (dim,), generator), classification_network("mlp", (dim,), K, generator)
+    return FCAM(*pair, encoder=made).double()
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Asks for chunks wherever more than one segment is evaluated."""
+
+    def set_small() -> None:
+        monkeypatch.setattr(chunked, "ALWAYS_WHOLE", 1)
+        monkeypatch.setattr(chunked, "BUDGET", 15_000)
+        monkeypatch.setattr(fcam, "MOST_LOGITS", 1)
+        monkeypatch.setattr(chunked, "_KEPT", type(chunked._KEPT)())
+
+    return set_small
+
+
+def gradients(model: FCAM, data: SDCData, paradigm: str) -> list[Tensor]:
+    output = batch_output(model, data, paradigm, FLOAT64)
+    each = output.loss(paradigm, data.label, "none")
+    mean = output.loss(paradigm, data.label)
+    assert_close(each.mean(), mean, rtol=1e-12, atol=0)
+    return [each.detach(), output.log_prob(paradigm).detach(), *torch.autograd.grad(mean, list(model.parameters()))]
+
+
+@each_paradigm
+@pytest.mark.parametrize("encoder", ["", "mlp", "neighbours"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_chunks_give_the_gradients_of_one_piece(
+    small_chunks: Callable[[], None], paradigm: str, encoder: str, masked: bool
+) -> None:
+    model, data = network(encoder), vectors(masked=masked)
+    rows, places = distinct(data.segments)
+    whole = model(data.bank.rows(rows, torch.float64), places, paradigm, data.mask)
+    loss = whole.loss(paradigm, data.label)
+    expected = [
+        whole.loss(paradigm, data.label, "none").detach(),
+        whole.log_prob(paradigm).detach(),
+        *torch.autograd.grad(loss, list(model.parameters())),
+    ]
+    small_chunks()
+    size = chunk_size(model, data, len(rows), paradigm, FLOAT64)
+    assert size is not None and 1 <= size < (len(data) if encoder == "neighbours" else len(rows)) / 2
+    sizes = []
+    for found, wanted in zip(gradients(model, data, paradigm), expected, strict=True):
+        assert (found - wanted).abs().max() <= 1e-10 * wanted.abs().max() + 1e-15
+        sizes.append(wanted.abs().max().item())
+    assert sum(size < 1e-6 for size in sizes) == 1  # the focus model's last bias, which changes no attention weight
+
+
+@each_paradigm
+def test_small_batches_take_the_pass_in_one_piece_bit_for_bit(paradigm: str) -> None:
+    model, data = network(), vectors()
+    rows, places = distinct(data.segments)
+    before = model(data.bank.rows(rows, torch.float64), places, paradigm, data.mask)
+    now = batch_output(model, data, paradigm, FLOAT64)
+    assert chunk_size(model, data, len(rows), paradigm, FLOAT64) is None and type(now) is FCAMOutput
+    results = [torch.autograd.grad(o.loss(paradigm, data.label), list(model.parameters())) for o in (before, now)]
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+
+
+@each_paradigm
+def test_training_and_evaluation_in_chunks_end_where_one_piece_does(
+    small_chunks: Callable[[], None], monkeypatch: pytest.MonkeyPatch, paradigm: str
+) -> None:
+    data = vectors(batch=20)
+    task = SDCTask(dict.fromkeys(("train", "validation", "test"), data), tuple("abcde"), "vectors")
+    config = TrainingConfig(batch_size=8, precision="float64", device="cpu")
+    phase = Phase(paradigm=paradigm, epochs=2, learning_rates=(0.3,))  # type: ignore[arg-type]
+    results = []
+    for small in (False, True):
+        if small:
+            small_chunks()
+            for name in ("_MOST_LOGITS", "_MOST_PAIRS", "_MOST_NUMBERS"):
+                monkeypatch.setattr(evaluation, name, 3 * D)
+        model = network("mlp")
+        history = fit(model, task, (phase,), config, seed=2).history
+        scores = evaluate(model, data, PARADIGMS, FLOAT64)
+        results.append((model, history, scores))
+    (one, history, scores), (other, chunked_history, chunked_scores) = results
+    for ours, theirs in zip(other.parameters(), one.parameters(), strict=True):
+        assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+    for row, chunked_row in zip(history, chunked_history, strict=True):
+        for name in ("train_loss", "train_accuracy", "validation_loss", "test_loss"):
+            assert chunked_row[name] == pytest.approx(row[name], rel=1e-9)
+    for name in PARADIGMS:
+        for field in ("a_z", "s_y", "loss", "prob"):
+            np.testing.assert_allclose(
+                getattr(chunked_scores[name], field), getattr(scores[name], field), rtol=1e-8, atol=1e-12
+            )
+
+
+@each_paradigm
+def test_ten_thousand_segments_fit_where_a_hundred_do(monkeypatch: pytest.MonkeyPatch, paradigm: str) -> None:
+    """Peak bytes of tensors in forward and backward pass: bounded in chunks, a hundred times as much in one piece."""
+    monkeypatch.setattr(chunked, "BUDGET", 2**20)
+    peaks = {}
+    for num_segments in (100, 10_000):
+        data = vectors(batch=2, num_segments=num_segments, rows=2 * num_segments, masked=False)
+        data = replace(data, segments=torch.arange(2 * num_segments, dtype=torch.int32).view(2, num_segments))
+        for whole in (True, False):
+            monkeypatch.setattr(chunked, "ALWAYS_WHOLE", 10**9 if whole else 1)
+            model = network()
+            with PeakMemory() as memory:
+                batch_output(model, data, paradigm, FLOAT64).loss(paradigm, data.label).backward()
+            peaks[num_segments, whole] = memory.peak
+    scores = 2 * 10_000 * (K + 8) * 8 * 3  # numbers for each place: weights, logits, their gradients
+    assert peaks[10_000, False] < 2**20 * 2.5 + scores
+    assert peaks[10_000, True] > 50 * peaks[100, True]
+    assert peaks[10_000, True] > 4 * peaks[10_000, False]
+
+
+def test_kept_bytes_are_those_of_the_layers() -> None:
+    """Of an mlp autograd keeps the input and the activations after each ReLU, 128 and 64 numbers, and no logits."""
+    model, data = network(), vectors()
+    assert kept_of_each(model, data, "soft", FLOAT64) == 8 * (D + 128 + 64)
+    assert kept_of_each(model, data, "hard", FLOAT64) == 8 * (D + 2 * (128 + 64))
+
+
+def test_peak_memory_counts_storages_once_and_until_they_are_freed() -> None:
+    with PeakMemory() as memory:
+        first = torch.zeros(1000)
+        view = first.view(10, 100)[2:]
+        first.add_(1.0)
+        assert (memory.live, memory.peak) == (4000, 4000)
+        second = torch.ones(500, dtype=torch.float64) * 2  # two storages at once, then one
+        assert (memory.live, memory.peak) == (8000, 12000)
+        del first
+        assert memory.live == 8000  # the view holds it
+        del view, second
+        assert (memory.live, memory.peak) == (0, 12000)
+
+
+def test_saved_bytes_count_a_storage_once_and_leave_out_parameters() -> None:
+    weight = torch.randn(3, 4, requires_grad=True)
+    segments = torch.randn(5, 4)
+    assert saved_bytes(lambda: segments @ weight.T, [weight]) == segments.nbytes
+    assert saved_bytes(lambda: segments @ weight.T) == segments.nbytes  # segments have no gradient
+    hidden = segments.requires_grad_()
+    assert saved_bytes(lambda: (hidden @ weight.T) + (hidden @ weight.T), [weight]) == segments.nbytes
+
+
+def test_table_of_logits_is_taken_where_places_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, data = network(), vectors()
+    assert type(batch_output(model, data, "hard", FLOAT64)) is FCAMOutput
+    monkeypatch.setattr(fcam, "MOST_LOGITS", B * M * K - 1)
+    assert type(batch_output(model, data, "hard", FLOAT64)) is TableOutput
+
+
+def test_a_gpu_evaluates_the_bank_where_it_is_smaller_than_the_batch() -> None:
+    on_gpu = Numerics(torch.device("cuda"), torch.float32)  # only its kind is looked at
+    segments = torch.tensor([[3, 0, 3], [1, 3, 2]], dtype=torch.int32)
+    for num_rows, expected in ((6, [0, 1, 2, 3, 4, 5]), (7, [3, 0, 3, 1, 3, 2])):
+        rows, places = on_gpu.rows_of(segments, num_rows)
+        assert rows.tolist() == expected
+        assert torch.equal(rows[places], segments.long().to(rows))

@@ -1,0 +1,202 @@
+"""The biases that the sampled losses state, measured: none, one, and one with a bound."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from fcamlib.errors import UserError
+from fcamlib.losses import hard_attention_loss, lvml_loss
+from fcamlib.sampled_losses import (
+    TopK,
+    reinforce_loss,
+    sample_segments,
+    straight_through,
+    topk_gap_bound,
+    topk_lvml_loss,
+)
+
+B, M, K, D, DRAWS = 3, 6, 4, 5, 40_000
+
+
+def seeded(number: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(number)
+
+
+@pytest.fixture(scope="module")
+def problem() -> dict[str, Tensor]:
+    """One instance of M segments, a linear focus model and a linear classifier, in float64."""
+    generator = seeded(7)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    return {"x": normal(M, D), "focus": normal(D), "classifier": 1.5 * normal(D, K)}
+
+
+def scores(problem: dict[str, Tensor], focus: Tensor, classifier: Tensor) -> tuple[Tensor, Tensor]:
+    """Log attention weights and log-likelihood of class 1 of each segment: (M,) both."""
+    log_alpha = (problem["x"] @ focus).log_softmax(dim=0)
+    return log_alpha, (problem["x"] @ classifier).log_softmax(dim=1)[:, 1]
+
+
+def exact(problem: dict[str, Tensor], loss: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Loss and its gradients with respect to focus and classifier."""
+    focus, classifier = (problem[name].clone().requires_grad_() for name in ("focus", "classifier"))
+    log_alpha, log_likelihood = scores(problem, focus, classifier)
+    of = {"hard": hard_attention_loss, "lvml": lvml_loss}[loss]
+    value = of(log_alpha[None], log_likelihood[None])
+    return value.detach(), *torch.autograd.grad(value, (focus, classifier))
+
+
+def sampled_gradients(problem: dict[str, Tensor], num_samples: int) -> tuple[Tensor, Tensor]:
+    """Value and focus gradient of each of DRAWS independent REINFORCE estimates: (DRAWS,) and (DRAWS, D).
+
+    Every estimate is a row of a batch whose focus logits are its own copy, so that one backward pass gives them all.
+    """
+    _, log_likelihood = scores(problem, problem["focus"], problem["classifier"])
+    logits = (problem["x"] @ problem["focus"]).expand(DRAWS, M).clone().requires_grad_()
+    log_alpha = logits.log_softmax(dim=1)
+    drawn = sample_segments(log_alpha, num_samples, seeded(1))
+    losses = reinforce_loss(log_alpha, drawn, log_likelihood[drawn], "none")
+    (gradient,) = torch.autograd.grad(losses.sum(), logits)
+    return losses.detach(), gradient @ problem["x"]
+
+
+def z_scores(estimates: Tensor, truth: Tensor) -> Tensor:
+    """How many standard errors the mean of independent estimates lies from the truth."""
+    return (estimates.mean(dim=0) - truth) / (estimates.std(dim=0) / DRAWS**0.5)
+
+
+@pytest.mark.parametrize("num_samples", [1, 2, 5])
+def test_reinforce_has_the_expectation_of_hard_attention(problem: dict[str, Tensor], num_samples: int) -> None:
+    value, focus, _ = exact(problem, "hard")
+    values, gradients = sampled_gradients(problem, num_samples)
+    assert z_scores(values, value).abs() < 3.5
+    assert z_scores(gradients, focus).abs().max() < 3.5
+    resolution = gradients.std(dim=0) / DRAWS**0.5
+    assert (focus.abs() > 5 * resolution).any()  # a gradient of zero would have been noticed
+
+
+def test_reinforce_gives_the_classifier_the_gradient_of_what_was_drawn(problem: dict[str, Tensor]) -> None:
+    """Unbiased for the classifier too: the mean over all M draws of one segment, weighted by alpha, is exact."""
+    _, _, truth = exact(problem, "hard")
+    classifier = problem["classifier"].clone().requires_grad_()
+    log_alpha, log_likelihood = scores(problem, problem["focus"], classifier)
+    total = torch.zeros_like(classifier)
+    for segment in range(M):
+        drawn = torch.tensor([[segment]])
+        loss = reinforce_loss(log_alpha[None], drawn, log_likelihood[drawn])
+        (gradient,) = torch.autograd.grad(loss, classifier, retain_graph=True)
+        total += log_alpha[segment].exp() * gradient
+    assert_close(total, truth, rtol=1e-12, atol=1e-12)
+
+
+def test_baseline_is_the_mean_of_the_others_so_that_a_shift_of_all_losses_steers_nothing() -> None:
+    logits = torch.tensor([[0.3, -0.2, 0.5]], dtype=torch.float64, requires_grad=True)
+    drawn, log_likelihood = torch.tensor([[2, 0, 2]]), torch.tensor([[-1.0, -4.0, -2.0]], dtype=torch.float64)
+    loss = reinforce_loss(logits.log_softmax(dim=1), drawn, log_likelihood)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    alpha = logits.detach().softmax(dim=1)[0]
+    by_hand = torch.zeros(3, dtype=torch.float64)
+    for segment, advantage in ((2, 1.0 - 3.0), (0, 4.0 - 1.5), (2, 2.0 - 2.5)):
+        by_hand += advantage * (torch.eye(3, dtype=torch.float64)[segment] - alpha) / 3
+    assert loss.item() == pytest.approx(7 / 3)
+    assert_close(gradient[0], by_hand)
+    (shifted,) = torch.autograd.grad(reinforce_loss(logits.log_softmax(dim=1), drawn, log_likelihood - 9), logits)
+    assert_close(shifted, gradient)
+
+
+def test_segments_are_drawn_by_their_weights_and_padding_never() -> None:
+    log_alpha = torch.tensor([[0.5, 0.2, 0.3, 0.0]]).log()
+    drawn = sample_segments(log_alpha.expand(100, 4), 200, seeded())
+    share = drawn.flatten().bincount(minlength=4) / drawn.numel()
+    assert share[3] == 0
+    assert (share - log_alpha[0].exp()).abs().max() < 4 * (0.25 / drawn.numel()) ** 0.5
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0])
+def test_straight_through_draws_like_attention_and_its_gradient_is_biased(
+    problem: dict[str, Tensor], temperature: float
+) -> None:
+    """Value: hard attention's in expectation. Gradient: many standard errors away from hard attention's."""
+    value, focus, _ = exact(problem, "hard")
+    logits = (problem["x"] @ problem["focus"]).expand(DRAWS, M).clone().requires_grad_()
+    weights = straight_through(logits.log_softmax(dim=1), temperature, seeded(2))
+    one_hot = weights.detach()
+    assert_close(one_hot.sum(dim=1), torch.ones(DRAWS, dtype=torch.float64))
+    assert ((one_hot - one_hot.round()).abs() < 1e-12).all()
+    class_logits = (weights @ problem["x"]) @ problem["classifier"]
+    losses = -class_logits.log_softmax(dim=1)[:, 1]
+    (gradient,) = torch.autograd.grad(losses.sum(), logits)
+    assert z_scores(losses.detach(), value).abs() < 3.5
+    assert z_scores(gradient @ problem["x"], focus).abs().max() > 10
+
+
+def test_straight_through_is_unbiased_where_the_loss_is_linear_and_the_draw_soft() -> None:
+    """Its gradient is the Gumbel-softmax's, computed by hand from the same noise."""
+    logits = torch.tensor([[0.1, -0.4, 0.9]], dtype=torch.float64, requires_grad=True)
+    slope = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+    weights = straight_through(logits, 0.7, seeded(3))
+    (gradient,) = torch.autograd.grad((weights * slope).sum(), logits)
+    uniform = torch.rand(1, 3, generator=seeded(3), dtype=torch.float64)
+    soft = ((logits.detach() - (-uniform.log()).log()) / 0.7).softmax(dim=1)[0]
+    assert_close(gradient[0], (soft * slope - soft * (soft @ slope)) / 0.7)
+
+
+@pytest.mark.parametrize("num_kept", [1, 2, 5, M])
+@pytest.mark.parametrize("scale", [0.3, 3.0, 30.0])
+def test_topk_likelihood_is_a_lower_bound_with_the_stated_gap(num_kept: int, scale: float) -> None:
+    generator = seeded(11)
+    logits = scale * torch.randn(200, M, generator=generator, dtype=torch.float64)
+    log_alpha = logits.log_softmax(dim=1)
+    log_likelihood = -scale * torch.rand(200, M, generator=generator, dtype=torch.float64)
+    full = lvml_loss(log_alpha, log_likelihood, "none")
+    kept = TopK.of(log_alpha, num_kept)
+    chosen = log_likelihood.gather(1, kept.index)
+    loss, bound = topk_lvml_loss(kept, chosen, "none"), topk_gap_bound(kept, chosen)
+    gap = loss - full
+    assert (gap >= -1e-12).all() and (gap <= bound + 1e-12).all()
+    assert topk_lvml_loss(kept, chosen).item() == pytest.approx(loss.mean().item())
+    rest = 1 - kept.log_alpha.exp().sum(dim=1)
+    assert_close(kept.log_rest.exp(), rest.clamp(min=0), rtol=0, atol=1e-12)
+    if num_kept == M:
+        assert_close(loss, full) and (bound == 0).all()
+    elif scale == 0.3:
+        assert gap.min() > 0  # what is left out counts
+
+
+def test_topk_bound_is_reached_where_the_others_are_certain() -> None:
+    log_alpha = torch.tensor([[0.6, 0.3, 0.1]], dtype=torch.float64).log()
+    log_likelihood = torch.tensor([[0.2, 1.0, 1.0]], dtype=torch.float64).log()
+    kept = TopK.of(log_alpha, 1)
+    chosen = log_likelihood.gather(1, kept.index)
+    gap = topk_lvml_loss(kept, chosen) - lvml_loss(log_alpha, log_likelihood)
+    assert topk_gap_bound(kept, chosen).item() == pytest.approx(gap.item())
+    assert gap.item() == pytest.approx(torch.tensor((0.12 + 0.4) / 0.12).log().item())
+
+
+def test_topk_leaves_padding_out_and_has_finite_gradients() -> None:
+    logits = torch.tensor([[0.4, 0.0, -1.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([[True, False, True, False]])
+    log_alpha = logits.masked_fill(~mask, -torch.inf).log_softmax(dim=1)
+    kept = TopK.of(log_alpha, 3)
+    likelihood = torch.tensor([[0.5, 0.25, torch.nan]], dtype=torch.float64).log()
+    loss = topk_lvml_loss(kept, likelihood)
+    weights = torch.tensor([0.4, -1.0], dtype=torch.float64).softmax(dim=0)
+    assert loss.item() == pytest.approx(-(weights @ torch.tensor([0.5, 0.25], dtype=torch.float64)).log().item())
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert torch.isfinite(gradient).all() and (gradient[~mask] == 0).all()
+
+
+def test_wrong_values_are_one_sentence() -> None:
+    log_alpha = torch.zeros(1, 1)
+    for call in (
+        lambda: sample_segments(log_alpha, 0, seeded()),
+        lambda: TopK.of(log_alpha, 0),
+        lambda: straight_through(log_alpha, 0.0, seeded()),
+    ):
+        with pytest.raises(UserError, match=r"=0(\.0)? is not allowed: give "):
+            call()
