@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fcamlib.losses import Reduction, hard_attention_loss, logit_mixture_loss, lvml_loss, soft_attention_loss
+from fcamlib.parametric_networks import occurrences, takes_counts
 
 PARADIGMS = ("soft", "hard", "lvml")  # the paper's; "logit_mixture" is a variant that its public scripts train
 
@@ -117,15 +118,27 @@ class FCAM(nn.Module):
             True for real segments; padding gets weight zero.
         """
         encoded, index = self.encode(segments, index, mask)
-        log_alpha = log_attention(gathered(self.focus_model(encoded), index), mask)  # (B, M)
+        counts = self._counts(encoded, index, mask)
+        log_alpha = log_attention(gathered(_called(self.focus_model, encoded, counts), index), mask)  # (B, M)
         if paradigm == "soft":
             mixture = weighted_sum(encoded, index, log_alpha.exp())
             return FCAMOutput(log_alpha, mixture_logits=self.class_logits(mixture))
-        return FCAMOutput(log_alpha, segment_logits=gathered(self.class_logits(encoded), index), mask=mask)
+        return FCAMOutput(log_alpha, segment_logits=gathered(self.class_logits(encoded, counts), index), mask=mask)
 
-    def class_logits(self, segments: Float[Tensor, "N ..."]) -> Float[Tensor, "N K"]:
-        """Class logits of encoded segments or of their weighted sums, in float32 or better."""
-        return _at_least_float32(self.classification_model(segments))
+    def class_logits(
+        self, segments: Float[Tensor, "N ..."], counts: Float[Tensor, " N"] | None = None
+    ) -> Float[Tensor, "N K"]:
+        """Class logits of encoded segments or of their weighted sums, in float32 or better.
+
+        `counts` says how often each row occurs in the batch; batch normalisation in training needs to know.
+        """
+        return _at_least_float32(_called(self.classification_model, segments, counts))
+
+    def _counts(self, encoded: Tensor, index: Tensor, mask: Tensor | None) -> Tensor | None:
+        """How often each row of `encoded` occurs, where a network has to know."""
+        if self.training and (takes_counts(self.focus_model) or takes_counts(self.classification_model)):
+            return occurrences(index, mask, len(encoded))
+        return None
 
     def encode(self, segments: Tensor, index: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Encoded segments and the index of each place in them; padding may point at any."""
@@ -138,6 +151,10 @@ class FCAM(nn.Module):
             return encoded.flatten(0, 1), torch.arange(index.numel(), device=index.device).view(index.shape)
         place = (mask.flatten().cumsum(0) - 1).clamp_(min=0).view(index.shape)
         return encoded[mask], place
+
+
+def _called(model: nn.Module, segments: Tensor, counts: Tensor | None) -> Tensor:
+    return model(segments, counts) if takes_counts(model) else model(segments)
 
 
 def gathered(values: Float[Tensor, "N ..."], index: Int[Tensor, "B M"]) -> Float[Tensor, "B M ..."]:
