@@ -102,7 +102,9 @@ def occurrences(index: Int[Tensor, "B M"], mask: Tensor | None, num_rows: int) -
 def parametric_layers(name: str, segment_shape: Shape, out_dim: int) -> list[nn.Module]:
     """The layers of a network such as `mlp:2x64:layer` for segments of a shape: (N, *segment_shape) -> (N, out_dim)."""
     shape = network_shape(name)
-    hidden, features = _convolutions(name, shape, segment_shape) if shape.kind == "cnn" else _dense(shape, segment_shape)
+    hidden, features = (
+        _convolutions(name, shape, segment_shape) if shape.kind == "cnn" else _dense(shape, segment_shape)
+    )
     return [*hidden, nn.Linear(features, out_dim)]
 
 

@@ -68,7 +68,9 @@ def network_fault(field: str, name: str, known: Sequence[str], parametric: Seque
         return ""
     if name.split(":", 1)[0] not in parametric or ":" not in name:
         forms = " or ".join(f"{kind}:DEPTHxWIDTH" for kind in parametric)
-        return f"{field}='{name}' is unknown: choose one of {', '.join(known)}, or {forms}, such as {parametric[0]}:2x64"
+        return (
+            f"{field}='{name}' is unknown: choose one of {', '.join(known)}, or {forms}, such as {parametric[0]}:2x64"
+        )
     try:
         network_shape(name)
     except ValueError as error:
