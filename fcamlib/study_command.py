@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from fcamlib.config.pictures import SOURCE_DEFAULTS
-from fcamlib.config.study import StudyConfig, StudyExperiment, study_experiment
+from fcamlib.config.study import RECORDED_STUDIES, StudyConfig, StudyExperiment, study_experiment
 from fcamlib.options import GroupedCommand, field_options
 
 _TASK = (
@@ -37,24 +37,27 @@ def _default(name: str, default: Any) -> str:
 
 
 @click.command("study", cls=GroupedCommand, short_help="Train every combination of several settings into one table.")
+@click.argument("name", required=False, type=click.Choice(list(RECORDED_STUDIES)))
 @click.option("--list", "list_only", is_flag=True, help="show how many trainings there are and what is done, and stop")
 @click.option("--fresh", is_flag=True, help="compute even where the store has the study")
 @click.option("--json", "as_json", is_flag=True, help="print name, folder and all rows as JSON")
 @field_options(StudyExperiment, _group, _default)
-def study_command(list_only: bool, fresh: bool, as_json: bool, **options: str | None) -> None:
+def study_command(name: str | None, list_only: bool, fresh: bool, as_json: bool, **options: str | None) -> None:
     """Train every combination of segments, networks, paradigms, switches, learning rates and seeds that is listed.
 
     The results are one table in one folder of the store, without weights. A study that was interrupted goes on where
-    it stopped.
+    it stopped. NAME is a study that is kept with the source; options go before its settings.
 
     \b
     Examples:
+      fcam study scale --list
       fcam study --num-segments 5,20,100 --seeds 0,1,2
       fcam study --focus-networks linear,mlp:1x32 --classification-networks mlp:1x8,mlp:2x64:layer
       fcam study --paradigms soft,hard,hybrid --soft-shares 0.25,0.5,0.75
       fcam study --paradigms soft,hybrid --each-learning-rate 0.01,0.03,0.1
     """
-    config = study_experiment({name: value for name, value in options.items() if value is not None}).config()
+    given = {field: value for field, value in options.items() if value is not None}
+    config = study_experiment({**RECORDED_STUDIES.get(name or "", {}), **given}).config()
     if list_only:
         click.echo(_state(config))
         return

@@ -30,6 +30,31 @@ Counts = Annotated[tuple[Annotated[int, Field(ge=2, le=100_000)], ...], BeforeVa
 Shares = Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], BeforeValidator(_as_list), Field(min_length=1)]
 
 
+_NETWORKS = ("linear", "mlp:1x8", "mlp:1x64", "mlp:3x64", "mlp:3x64:layer", "mlp:3x64:batch")
+_CHOSEN: dict[str, Any] = {"learning_rates": (0.02, 0.05), "search_epochs": 5}  # on validation mosaics of each seed
+_ABLATION: dict[str, Any] = {
+    "paradigms": ("soft", "hard", "hybrid"),
+    "num_train": 1_000,
+    "num_validation": 500,
+    "num_test": 1_000,
+    "epochs": 20,
+    "seeds": (0, 1, 2, 3, 4),
+}
+# The studies that are kept with the source, by the names that `fcam study NAME` takes.
+RECORDED_STUDIES: dict[str, dict[str, Any]] = {
+    "scale": {
+        "num_segments": (5, 20, 100, 1_000, 5_000),
+        "epochs": 40,
+        "learning_rates": (0.02, 0.05),
+        "search_epochs": 10,
+        "seeds": (0, 1, 2),
+    },
+    "capacities": {**_ABLATION, **_CHOSEN, "focus_networks": _NETWORKS, "classification_networks": _NETWORKS},
+    "switches": {**_ABLATION, **_CHOSEN, "soft_shares": (0.1, 0.25, 0.5, 0.75, 0.9)},
+    "rates": {**_ABLATION, "each_learning_rate": (0.005, 0.01, 0.02, 0.05, 0.1)},
+}
+
+
 class StudyConfig(StoredConfig):
     """Everything that the numbers of a study depend on: each combination is the run of a `RunConfig`."""
 
