@@ -21,6 +21,7 @@ from fcamlib.config.base import (
     _as_list,
 )
 from fcamlib.config.experiments import experiment
+from fcamlib.config.pictures import SOURCE_DEFAULTS
 from fcamlib.config.runs import Data, RunConfig
 from fcamlib.config.sources import portable_source
 from fcamlib.config.training import ModelConfig, Phase, TrainingConfig
@@ -130,8 +131,14 @@ class StudyExperiment(Frozen):
                 raise ValueError(f"{name}={','.join(map(str, values))} names a value twice: give each once")
         if self.each_learning_rate and (self.learning_rates or self.hard_learning_rates):
             raise ValueError("each_learning_rate and learning_rates exclude each other: give one")
-        if self.dataset.split(":", 1)[0] not in ("digits", "cifar10", "cifar100", "folder"):
+        if self.dataset.split(":", 1)[0] not in SOURCE_DEFAULTS:
             raise ValueError(f"dataset='{self.dataset}' is unknown: choose digits, cifar10, cifar100 or folder:PATH")
+        switches = [round(share * self._epochs()) for share in self.soft_shares]
+        if len(set(switches)) < len(switches):
+            raise ValueError(
+                f"soft_shares={','.join(map(str, self.soft_shares))} gives two equal switches with "
+                f"epochs={self._epochs()}: give shares that are further apart, or more epochs"
+            )
         return self
 
     def config(self) -> StudyConfig:
@@ -153,7 +160,7 @@ class StudyExperiment(Frozen):
 
     def _scheduled(self) -> Iterator[RunConfig]:
         """A run of every schedule."""
-        epochs = sum(phase.epochs for phase in self._one()[0].phases)
+        epochs = self._epochs()
         for rate in self.each_learning_rate or (None,):
             rates = {} if rate is None else {"learning_rates": (rate,), "hard_learning_rates": (rate,)}
             for paradigm in self.paradigms:
@@ -165,6 +172,9 @@ class StudyExperiment(Frozen):
                             "give a share nearer to one half, or more epochs."
                         )
                     yield from self._one(paradigms=(paradigm,), switch_epoch=switch, **rates)
+
+    def _epochs(self) -> int:
+        return self.epochs or int(SOURCE_DEFAULTS[self.dataset.split(":", 1)[0]]["epochs"])
 
     def _one(self, **given: Any) -> list[RunConfig]:
         """The runs of one combination with the first seed, made as those of `fcam run` are."""

@@ -25,10 +25,11 @@ from fcamlib.plots.look import (
     styled,
 )
 
+SHIFT = 0.012  # of the axis, between paradigms
 GAIN_COLUMNS = ("focus", "classifier", "verdict", "n")
 GAIN_PANELS = {"saif": "SAIF: hybrid less the better of SA and HA", "accuracy": "accuracy: the same difference"}
-# Losses warm, gains cool, none white; lightness falls to both sides, and every number is printed.
-GAIN_COLORS = LinearSegmentedColormap.from_list("gain", ["#b8562b", "#e9b99f", CARD, "#a9c3d6", "#376a8c"])
+# Losses warm, gains cool, none white; light enough for the number that is printed in each cell.
+GAIN_COLORS = LinearSegmentedColormap.from_list("gain", ["#d98c66", "#efcbb8", CARD, "#bcd3e3", "#74a5c6"])
 
 
 @styled
@@ -70,17 +71,20 @@ def measures_over(
     places = np.sort(frame[column].unique()).astype(np.float64)
     if log and places[0] <= 0:
         raise ValueError(f"frame column {column!r} holds {places[0]:g}, which has no logarithm; give values above 0.")
+    crowded = frame.groupby(column)["paradigm"].nunique().max() > 1
     fig = PageFigure(figsize=(PAGE_WIDTH, 5.2 if title else 5.0), layout="constrained")
     grid = fig.subplots(2, 2, sharex=True, sharey=True)
     for ax, (metric, heading) in zip(grid.flat, METRIC_TITLES.items(), strict=False):
         for turn, name in enumerate(names):
-            shift = (turn - (len(names) - 1) / 2) * 0.012  # so that intervals do not cover each other
-            _draw_estimates(ax, name, frame[frame["paradigm"] == name], column, metric, (shift, log, np.ptp(places)))
+            shift = SHIFT * (turn - (len(names) - 1) / 2) if crowded else 0.0  # intervals beside each other
+            moved = places * (places[-1] / places[0]) ** shift if log else places + shift * np.ptp(places)
+            rows = frame[frame["paradigm"] == name]
+            _draw_estimates(ax, name, rows, column, metric, dict(zip(places, moved, strict=True)))
         if chance and metric in chance:
             level = array_within(chance[metric], f"chance[{metric!r}]", places.shape, 0.0, 1.0)
             ax.plot(places, level, color=FAINT_INK, ls=":", lw=1.4, gid=f"chance-{metric}")
         ax.set_title(heading)
-        ax.set(ylim=(-0.02, 1.02), yticks=UNIT_TICKS)
+        ax.set(ylim=(-0.03, 1.05), yticks=UNIT_TICKS)
         if log:
             ax.set_xscale("log")
         ax.tick_params(labelbottom=True)
@@ -110,7 +114,7 @@ def _mark(ax: Axes, places: np.ndarray) -> None:
 
 
 def _draw_estimates(
-    ax: Axes, paradigm: str, rows: pd.DataFrame, column: str, metric: str, axis: tuple[float, bool, float]
+    ax: Axes, paradigm: str, rows: pd.DataFrame, column: str, metric: str, moved: Mapping[float, float]
 ) -> None:
     """Draw one paradigm's means and intervals.
 
@@ -124,16 +128,14 @@ def _draw_estimates(
         Its rows.
     column, metric : str
         Setting and measure.
-    axis : tuple
-        Shift as a share of the axis, whether it is logarithmic, its length.
+    moved : mapping
+        Value of the setting -> where it is drawn.
     """
     look = PARADIGM_STYLE[paradigm]
-    shift, log, length = axis
     estimates = []
     for place, group in rows.dropna(subset=[metric]).groupby(column):
         values = array_within(group[metric].to_numpy(), f"frame column {metric!r}", (len(group),), 0.0, 1.0)
-        moved = float(place) * 10 ** (3 * shift) if log else float(place) + shift * (length or 1.0)  # type: ignore[arg-type]
-        estimates.append((moved, *(float(limit[0]) for limit in seed_band(values[:, None], "t"))))
+        estimates.append((moved[float(str(place))], *(float(limit[0]) for limit in seed_band(values[:, None], "t"))))
     if not estimates:
         return
     x, mean, low, high = np.array(estimates).T
@@ -202,7 +204,7 @@ def gain_heatmap(frame: pd.DataFrame, title: str = "") -> PageFigure:
             place = columns.index(row["classifier"]), rows.index(row["focus"])
             ax.text(*place, _cell(row, metric), ha="center", va="center", color=INK, fontsize=NOTE_SIZE - 1.5)
         ax.set_title(heading)
-        ax.set_xticks(range(len(columns)), columns)
+        ax.set_xticks(range(len(columns)), [_wrapped(name) for name in columns])
         ax.set_yticks(range(len(rows)), rows)
         ax.set_ylabel("focus network")
         ax.tick_params(length=0, labelsize=NOTE_SIZE - 1)
@@ -213,6 +215,23 @@ def gain_heatmap(frame: pd.DataFrame, title: str = "") -> PageFigure:
     if title:
         fig.suptitle(title)
     return fig
+
+
+def _wrapped(network: str) -> str:
+    """Return a network's name with its normalisation on a line of its own.
+
+    Parameters
+    ----------
+    network : str
+        Such as mlp:3x64:layer.
+
+    Returns
+    -------
+    str
+        One or two lines.
+    """
+    *first, last = network.rsplit(":", 1)
+    return f"{first[0]}\n:{last}" if first and ":" in first[0] else network
 
 
 def _cell(row: Mapping[str, object], metric: str) -> str:
@@ -233,5 +252,6 @@ def _cell(row: Mapping[str, object], metric: str) -> str:
     mean, high = float(row[metric]), float(row[f"{metric}_high"])  # type: ignore[arg-type]
     if mean != mean:
         return "diverged"
-    text = f"{mean:+.3f}" if high != high else f"{mean:+.3f}\n$\\pm$ {high - mean:.3f}"
+    shown = f"{mean:+.3f}".replace("-", "\N{MINUS SIGN}")
+    text = shown if high != high else f"{shown}\n\N{PLUS-MINUS SIGN} {high - mean:.3f}"
     return f"{text}\n{row['verdict']}" if metric == "saif" else text
