@@ -16,7 +16,7 @@ import pandas as pd
 from torch import nn
 
 from fcamlib import store
-from fcamlib.config import RunConfig
+from fcamlib.config import Phase, RunConfig
 from fcamlib.config.study import StudyConfig
 from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import DivergenceError, one_line
@@ -51,7 +51,7 @@ def study(
     |---|---|
     | `num_segments`, `focus`, `classifier`, `paradigm`, `seed` | what was trained |
     | `soft_share` | share of the epochs with soft attention: SA 1, HA 0; none for LVML |
-    | `learning_rate`, `last_learning_rate` | of the first and of the last phase |
+    | `learning_rate`, `last_learning_rate` | of the first and of the last phase, as chosen |
     | `focus_parameters`, `classifier_parameters` | numbers that are learned |
     | `accuracy`, `focus_accuracy`, `saif`, `loss` | on test data after training; none where the loss diverged |
     | `validation_accuracy` | after training |
@@ -95,11 +95,10 @@ def _computed(config: StudyConfig, on_row: Callable[[Row, int], None]) -> Stored
 
 def _row(run: RunConfig, data: SDCTask, checkpoint: Path) -> Row:
     began, model = time.perf_counter(), build_model(run, data)
-    last: Row = {}
-    first_rate, failure = None, ""
+    first, last, failure = _planned(run.phases[0]), _planned(run.phases[-1]), ""
     try:
         history = fit(model, data, run.phases, run.training, run.seed, checkpoint).history
-        first_rate, last = history[0]["learning_rate"], history[-1]
+        first, last = history[0], history[-1]
     except DivergenceError as error:
         failure = one_line(error)
     checkpoint.unlink(missing_ok=True)
@@ -111,8 +110,8 @@ def _row(run: RunConfig, data: SDCTask, checkpoint: Path) -> Row:
         "classifier": run.model.classifier,
         "paradigm": run.paradigm,
         "soft_share": None if run.paradigm == "lvml" else soft / epochs,
-        "learning_rate": first_rate,
-        "last_learning_rate": last.get("learning_rate"),
+        "learning_rate": first["learning_rate"],
+        "last_learning_rate": last["learning_rate"],
         "seed": run.seed,
         **{name.removeprefix("test_"): last.get(name) for name in MEASURES},
         "num_test": len(data.splits["test"]),
@@ -122,6 +121,11 @@ def _row(run: RunConfig, data: SDCTask, checkpoint: Path) -> Row:
         "failure": failure,
         "run": run.name,
     }
+
+
+def _planned(phase: Phase) -> Row:
+    """What is known of a training that diverged: its learning rate, where there was but one."""
+    return {"learning_rate": phase.learning_rates[0] if len(phase.learning_rates) == 1 else None}
 
 
 def _size(network: nn.Module) -> int:

@@ -143,13 +143,15 @@ def test_the_training_that_is_interrupted_goes_on_from_its_checkpoint(
 
 
 def test_a_training_that_diverges_is_a_row_and_does_not_stop_the_others(results: Path) -> None:
-    config = config_of(num_segments=3, paradigms="soft", each_learning_rate="1e-2,100", classification_networks="mlp")
+    deep = {"focus_networks": "mlp:3x64", "classification_networks": "mlp:3x64", "batch_size": 4}
+    config = config_of(num_segments=3, paradigms="soft", each_learning_rate="1e-2,100", **deep)
     rows = study(config).history
     lost = rows["failure"].notna()
     assert 0 < lost.sum() < len(rows) and rows.loc[lost, ["accuracy", "saif"]].isna().all(axis=None)
     assert rows.loc[lost, "failure"].str.contains("became NaN or infinite").all()
     table = study_tables.results_table(rows)
-    assert "0 of 1" in table["seeds"].tolist() and "-" in table["accuracy"].tolist()
+    assert table["seeds"].tolist() == ["1", "0 of 1"] and table["accuracy"].tolist()[1] == "-"
+    assert table.index.get_level_values("learning rate").tolist() == [0.01, 100.0]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +240,8 @@ def test_gains_are_paired_by_seed_and_against_the_better_of_both() -> None:
     mean, low, high = t_interval([0.1, 0.101, 0.102])
     assert np.allclose(frame[["saif", "saif_low", "saif_high"]], [[mean, low, high]] * 2)
     assert np.allclose(frame["accuracy"], 0) and frame["verdict"].tolist() == ["holds"] * 2
-    assert study_tables.gain_frame(made_up(gain=-0.05), ["num_segments"])["verdict"].tolist() == ["fails"] * 2
+    worse = study_tables.gain_frame(made_up(gain=-0.2), ["num_segments"])
+    assert np.allclose(worse["saif"], -0.199) and worse["verdict"].tolist() == ["fails"] * 2
     assert study_tables.gain_frame(made_up(loss=0.02), ["num_segments"])["verdict"].tolist() == ["fails"] * 2
     counts = study_tables.verdict_counts(made_up(), ["num_segments"])
     assert counts["combinations"].to_dict() == {"holds": 2}

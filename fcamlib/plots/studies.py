@@ -189,8 +189,8 @@ def gain_heatmap(frame: pd.DataFrame, title: str = "") -> PageFigure:
     """
     limits = [f"{metric}{end}" for metric in GAIN_PANELS for end in ("", "_low", "_high")]
     require_columns(frame, "frame", (*GAIN_COLUMNS, *limits))
-    if frame.empty or frame.duplicated(["focus", "classifier"]).any():
-        raise ValueError("frame needs one row for each pair of focus and classification network, and at least one.")
+    if frame.duplicated(["focus", "classifier"]).any():
+        raise ValueError("frame has two rows for one pair of networks; keep one row for each.")
     rows, columns = (list(dict.fromkeys(frame[name])) for name in ("focus", "classifier"))
     furthest = max(0.05, float(frame[list(GAIN_PANELS)].abs().max().max()))
     norm = TwoSlopeNorm(0.0, -furthest, furthest)
