@@ -41,7 +41,7 @@ Shape = tuple[int, ...]
 class CountedBatchNorm(nn.BatchNorm1d):
     """Batch normalisation of (N, C) or (N, C, height, width), whose rows may stand for several places each."""
 
-    def forward(self, values: Tensor, counts: Float[Tensor, " N"] | None = None) -> Tensor:  # type: ignore[override]
+    def forward(self, values: Tensor, counts: Float[Tensor, " N"] | None = None) -> Tensor:
         """Normalise each channel; `counts` says how often each row occurs in the batch, once where it is left out."""
         flat = values.flatten(2) if values.dim() > 2 else values[..., None]  # (N, C, pixels)
         if not self.training:
@@ -66,7 +66,7 @@ class CountedBatchNorm(nn.BatchNorm1d):
         assert self.momentum is not None
         self.num_batches_tracked.add_(1)
         self.running_mean.lerp_(mean, self.momentum)
-        self.running_var.lerp_(variance * num_values / (num_values - 1), self.momentum)
+        self.running_var.lerp_(variance * num_values / (num_values - 1).clamp(min=1), self.momentum)
 
 
 class CountedSequential(nn.Sequential):
@@ -74,7 +74,7 @@ class CountedSequential(nn.Sequential):
 
     takes_counts = True
 
-    def forward(self, values: Tensor, counts: Float[Tensor, " N"] | None = None) -> Tensor:  # type: ignore[override]
+    def forward(self, values: Tensor, counts: Float[Tensor, " N"] | None = None) -> Tensor:
         """Call the layers; `counts` as in `CountedBatchNorm`, used in training mode alone."""
         num_rows = len(values) if counts is None else 2
         if self.training and num_rows < 2:
@@ -137,4 +137,6 @@ def _convolutions(name: str, shape: NetworkShape, segment_shape: Shape) -> tuple
 
 
 def _norm(shape: NetworkShape, layer_norm: nn.Module) -> list[nn.Module]:
-    return {"": [], "layer": [layer_norm], "batch": [CountedBatchNorm(shape.width)]}[shape.norm]
+    if shape.norm == "layer":
+        return [layer_norm]
+    return [CountedBatchNorm(shape.width)] if shape.norm == "batch" else []

@@ -100,7 +100,7 @@ def _evidence(history: pd.DataFrame) -> Evidence:
         metric: history.pivot(index="seed", columns="paradigm", values=metric)[["soft", "hard", "hybrid"]].dropna()
         for metric in ("accuracy", "saif")
     }
-    columns = {metric: {p: table[p].to_numpy() for p in table} for metric, table in tables.items()}
+    columns = {metric: {str(p): table[p].to_numpy() for p in table} for metric, table in tables.items()}
     return Evidence(columns["accuracy"], columns["saif"], {}, {})
 
 
@@ -121,7 +121,8 @@ def focus_table(history: pd.DataFrame, digits: int = 3) -> pd.DataFrame:
     lies above one in m, "no" where it does not, and "one seed" where there is no interval.
     """
     rows = []
-    for (number, paradigm), group in history.groupby(["num_segments", "paradigm"], sort=False):
+    for _, group in history.groupby(["num_segments", "paradigm"], sort=False):
+        number, paradigm = int(group["num_segments"].iloc[0]), str(group["paradigm"].iloc[0])
         values = group["focus_accuracy"].dropna().to_numpy()
         low = t_interval(values)[1] if len(values) else np.nan
         found = "yes" if low > 0.5 else "better than guessing" if low > 1 / number else "no"

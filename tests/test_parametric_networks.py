@@ -132,10 +132,10 @@ def test_initial_weights_come_from_the_generator_alone() -> None:
     first, again, other = (focus_network("cnn:2x4:batch", DIGIT, generator(seed)) for seed in (0, 0, 1))
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(a, b) for a, b in zip(first.state_dict().values(), again.state_dict().values(), strict=True))
-    assert not torch.equal(first[0].weight, other[0].weight)
-    norm = next(layer for layer in first if isinstance(layer, CountedBatchNorm))
-    constants = [norm.weight, norm.bias, norm.running_mean, norm.running_var]
-    assert [value.unique().tolist() for value in constants] == [[1.0], [0.0], [0.0], [1.0]]
+    assert not torch.equal(first.state_dict()["0.weight"], other.state_dict()["0.weight"])
+    norm = {name: value.unique().tolist() for name, value in first.state_dict().items() if name.startswith("1.")}
+    expected = {"weight": [1.0], "bias": [0.0], "running_mean": [0.0], "running_var": [1.0], "num_batches_tracked": [0]}
+    assert norm == {f"1.{name}": value for name, value in expected.items()}
 
 
 @pytest.mark.parametrize("channels_and_pixels", [(3,), (3, 2, 4)])
@@ -154,6 +154,7 @@ def test_counted_statistics_equal_those_of_torch_on_repeated_rows(channels_and_p
         assert_close(found.repeat_interleave(counts.long(), dim=0), expected, **EXACT)
         (found.repeat_interleave(counts.long(), dim=0) * target).sum().backward()
         (expected * target).sum().backward()
+        assert places.grad is not None
         owner = torch.arange(5).repeat_interleave(counts.long())
         assert_close(rows.grad, torch.zeros_like(values).index_add_(0, owner, places.grad), **EXACT)
     for found, expected in zip(counted.state_dict().values(), plain.state_dict().values(), strict=True):

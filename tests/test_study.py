@@ -124,7 +124,8 @@ def test_the_training_that_is_interrupted_goes_on_from_its_checkpoint(
     config = config_of(num_segments=3, paradigms="hybrid", soft_shares=0.5, focus_networks="linear")
     whole = study(config).history
     monkeypatch.setattr("fcamlib.training.CHECKPOINT_SECONDS", -1.0)
-    real, calls = studies.fit, []
+    real: Any = studies.fit
+    calls: list[int] = []
 
     def interrupted(*arguments: Any) -> Any:
         def on_epoch(row: dict[str, Any]) -> None:

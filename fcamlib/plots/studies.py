@@ -1,6 +1,7 @@
 """Figures of studies: measures over a setting, and the hybrid's gain over pairs of networks."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -234,7 +235,7 @@ def _wrapped(network: str) -> str:
     return f"{first[0]}\n:{last}" if first and ":" in first[0] else network
 
 
-def _cell(row: Mapping[str, object], metric: str) -> str:
+def _cell(row: Mapping[Any, Any], metric: str) -> str:
     """Return what a cell says: mean, half the interval, and the claim's verdict in the panel of SAIF.
 
     Parameters
@@ -249,7 +250,7 @@ def _cell(row: Mapping[str, object], metric: str) -> str:
     str
         Up to three lines.
     """
-    mean, high = float(row[metric]), float(row[f"{metric}_high"])  # type: ignore[arg-type]
+    mean, high = float(row[metric]), float(row[f"{metric}_high"])
     if mean != mean:
         return "diverged"
     shown = f"{mean:+.3f}".replace("-", "\N{MINUS SIGN}")

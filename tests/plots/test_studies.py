@@ -1,6 +1,7 @@
 """Figures of studies: every mean, interval and verdict is where the numbers put it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -62,7 +63,7 @@ def test_measures_are_refused_that_cannot_be_drawn(assert_refused: Callable) -> 
     assert_refused(lambda: plots.measures_over(frame.assign(saif=2.0), "m", "m"), "saif")
 
 
-def gains(**changes: object) -> pd.DataFrame:
+def gains(**changes: Any) -> pd.DataFrame:
     rows = []
     for place, (focus, classifier) in enumerate([(f, c) for f in ("linear", "mlp:3x64:batch") for c in ("a", "b")]):
         row = {"focus": focus, "classifier": classifier, "verdict": "holds", "n": 5}
