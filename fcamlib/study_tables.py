@@ -88,6 +88,13 @@ def gain_table(history: pd.DataFrame, by: Sequence[str], digits: int = 3) -> pd.
     return pd.DataFrame(rows).set_index([NAMES.get(name, name) for name in by])
 
 
+def by_switch(history: pd.DataFrame) -> pd.DataFrame:
+    """The rows with those of SA and HA once for each switch of the hybrid, so that gains can be taken by `soft_share`."""
+    others = history[history["paradigm"] != "hybrid"]
+    shares = np.sort(history.loc[history["paradigm"] == "hybrid", "soft_share"].unique())
+    return pd.concat([history[history["paradigm"] == "hybrid"], *(others.assign(soft_share=share) for share in shares)])
+
+
 def verdict_counts(history: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """How many combinations of `by` have each verdict on the claim H1."""
     counts = gain_frame(history, by)["verdict"].value_counts()

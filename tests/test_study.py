@@ -250,6 +250,15 @@ def test_gains_are_paired_by_seed_and_against_the_better_of_both() -> None:
     assert shown["SAIF gain"] == f"+{mean:.3f} [+{low:.3f}, +{high:.3f}]" and shown["H1"] == "holds"
 
 
+def test_each_switch_of_the_hybrid_is_compared_with_the_same_others() -> None:
+    rows = made_up()
+    rows = rows[rows["num_segments"] == 4].drop(columns="num_segments")
+    rows["soft_share"] = rows["paradigm"].map({"soft": 1.0, "hard": 0.0, "hybrid": 0.25})
+    later = rows[rows["paradigm"] == "hybrid"].assign(soft_share=0.75, saif=lambda r: r["saif"] - 0.05)
+    frame = study_tables.gain_frame(study_tables.by_switch(pd.concat([rows, later])), ["soft_share"])
+    assert frame["soft_share"].tolist() == [0.25, 0.75] and np.allclose(frame["saif"], [0.101, 0.051])
+
+
 def test_a_seed_that_diverged_is_left_out_and_none_left_is_not_run() -> None:
     rows = made_up()
     lost = (rows["num_segments"] == 4) & (rows["paradigm"] == "hard")
