@@ -82,10 +82,14 @@ def gain_table(history: pd.DataFrame, by: Sequence[str], digits: int = 3) -> pd.
         shown = {NAMES.get(name, name): row[name] for name in by}
         for metric in ("saif", "accuracy"):
             mean, low, high = (row[f"{metric}{end}"] for end in ("", "_low", "_high"))
-            limits = "" if np.isnan(low) else f" [{low:+.{digits}f}, {high:+.{digits}f}]"
-            shown[f"{NAMES.get(metric, metric)} gain"] = "-" if np.isnan(mean) else f"{mean:+.{digits}f}{limits}"
+            limits = "" if np.isnan(low) else f" [{_signed(low, digits)}, {_signed(high, digits)}]"
+            shown[f"{NAMES.get(metric, metric)} gain"] = "-" if np.isnan(mean) else f"{_signed(mean, digits)}{limits}"
         rows.append(shown | {"H1": row["verdict"], "n": row["n"]})
     return pd.DataFrame(rows).set_index([NAMES.get(name, name) for name in by])
+
+
+def _signed(value: float, digits: int) -> str:
+    return f"{round(value, digits) + 0.0:+.{digits}f}"  # no minus before a zero
 
 
 def by_switch(history: pd.DataFrame) -> pd.DataFrame:
