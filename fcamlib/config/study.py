@@ -46,8 +46,6 @@ RECORDED_STUDIES: dict[str, dict[str, Any]] = {
     "scale": {
         "num_segments": (5, 20, 100, 1_000, 5_000),
         "epochs": 40,
-        "learning_rates": (0.02, 0.05),
-        "search_epochs": 10,
         "seeds": (0, 1, 2),
     },
     "capacities": {**_ABLATION, **_CHOSEN, "focus_networks": _NETWORKS, "classification_networks": _NETWORKS},
