@@ -30,7 +30,9 @@ def _default(name: str, default: Any) -> str:
     """A default as people read it; of what depends on the data source, that of digits."""
     if default not in (0, "", ()):
         return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
-    own = SOURCE_DEFAULTS["digits"].get(name.removesuffix("s") if name.endswith("_networks") else name)
+    if name.endswith("_networks"):
+        return "the data source's"
+    own = SOURCE_DEFAULTS["digits"].get(name)
     if own is None:
         return ""
     return f"{','.join(map(str, own)) if isinstance(own, tuple) else own} for digits"

@@ -93,7 +93,7 @@ def _signed(value: float, digits: int) -> str:
 
 
 def by_switch(history: pd.DataFrame) -> pd.DataFrame:
-    """The rows with those of SA and HA once for each switch of the hybrid, so that gains can be taken by `soft_share`."""
+    """The rows with those of SA and HA once for each switch of the hybrid, so that `soft_share` tells gains apart."""
     others = history[history["paradigm"] != "hybrid"]
     shares = np.sort(history.loc[history["paradigm"] == "hybrid", "soft_share"].unique())
     return pd.concat([history[history["paradigm"] == "hybrid"], *(others.assign(soft_share=share) for share in shares)])
