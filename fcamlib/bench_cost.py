@@ -24,7 +24,7 @@ from fcamlib.fcam import FCAM, PARADIGMS, FCAMOutput
 from fcamlib.memory import PeakMemory
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import PLAIN, keep_freed_memory, reproducible
-from fcamlib.runs import provenance
+from fcamlib.provenance import provenance
 
 WAYS = {
     "every": "every occurrence evaluated",

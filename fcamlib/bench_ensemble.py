@@ -16,7 +16,7 @@ from fcamlib.ensemble_training import TrainingMember, pass_together
 from fcamlib.fcam import FCAM, PARADIGMS
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics, keep_freed_memory, reproducible
-from fcamlib.runs import provenance
+from fcamlib.provenance import provenance
 
 BATCHES = 4  # of a measured pass
 NUM_PICTURES, NUM_CLASSES = 1_500, 3

@@ -21,10 +21,11 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from fcamlib.bench_settings import BenchSettings
 from fcamlib.bench_sides import LibrarySide
 from fcamlib.chunked import batch_output
+from fcamlib.computing import build_model
 from fcamlib.evaluation import batch_scores
 from fcamlib.fcam import FCAM
 from fcamlib.numerics import Numerics, keep_freed_memory, reproducible
-from fcamlib.runs import build_model, provenance
+from fcamlib.provenance import provenance
 
 PARADIGM = "hard"  # both networks see every segment
 MATRIX = 1024  # rows of the products that the rate is measured with

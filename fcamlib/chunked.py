@@ -12,7 +12,8 @@ differs. It costs one more forward pass, a third of a step.
 | SA         | focus logits; the chunk's part of the weighted sums, (B, D) | focus network, then the part of the sums |
 
 Small batches, which are all those of the paper's sizes up to m = 20, take the pass in one piece as before, bit for bit.
-Where an encoder looks at a segment's neighbours the chunks are groups of instances. Axes: B batch, M segments of an
+Where an encoder looks at a segment's neighbours the chunks are groups of instances. Batch normalisation looks at all
+segments of a batch, so a training pass with it is never divided. Axes: B batch, M segments of an
 instance, U distinct segments of a batch, K classes, D features. Source: this project.
 """
 
@@ -86,7 +87,7 @@ def output_in_chunks(model: FCAM, data: SDCData, paradigm: str, numerics: Numeri
 def chunk_size(model: FCAM, data: SDCData, num_rows: int, paradigm: str, numerics: Numerics) -> int | None:
     """How many segments, or instances where these cannot be divided, may be passed at once; None: all of them."""
     total, units = (num_rows, num_rows) if model.context_free else (data.segments.numel(), len(data))
-    if total <= ALWAYS_WHOLE:
+    if total <= ALWAYS_WHOLE or (model.training and model.counts_segments):
         return None
     known = _KEPT.setdefault(model, {})
     case = (paradigm == "soft", 1 if model.context_free else data.num_segments, numerics)

@@ -6,11 +6,8 @@ folder of the store, whose history has a row for each repeat, fold and method.
 
 from __future__ import annotations
 
-import json
-import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -35,11 +32,10 @@ from fcamlib.fcam import FCAM
 from fcamlib.mil_reference import abmil
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.provenance import provenance
+from fcamlib.row_log import Row, append_row, read_rows
 from fcamlib.store import Stored
 from fcamlib.training import fit
 
-log = logging.getLogger(__name__)
-Row = dict[str, Any]
 MODEL = ModelConfig(encoder="mlp", focus="mlp", classifier="linear")
 MEASURES = ("accuracy", "auc", "calibration_error", "loss", "attention_entropy")
 
@@ -64,7 +60,7 @@ def cross_validate(
 def _compute(config: CrossValidationConfig, on_row: Callable[[Row, int], None]) -> Stored[CrossValidationConfig]:
     require_same_data(_data(config, 0, 0))
     kept = store.writable(store.partial_dir(config)) / "rows.jsonl"
-    rows = _read(kept)
+    rows = read_rows(kept)
     done = {(row["repeat"], row["fold"], row["method"]) for row in rows}
     total = config.repeats * config.folds * len(config.methods)
     for repeat in range(config.repeats):
@@ -74,7 +70,7 @@ def _compute(config: CrossValidationConfig, on_row: Callable[[Row, int], None]) 
             for method in missing:
                 assert task is not None
                 rows.append(_fold(config, task, repeat, fold, method))
-                _append(kept, rows[-1])
+                append_row(kept, rows[-1])
                 on_row(rows[-1], total)
     history = pd.DataFrame(rows).sort_values(["repeat", "fold", "method"], ignore_index=True)
     versions = provenance(Numerics.of(_training(config)))
@@ -147,26 +143,3 @@ def _model(method: str, task: SDCTask, phases: tuple[Phase, ...], training: Trai
         return abmil(task, method == "gated-abmil", seed)[0]
     any_data = BagsConfig(source="bags:any")
     return build_model(RunConfig(data=any_data, model=MODEL, phases=phases, training=training, seed=seed), task)
-
-
-def _read(path: Path) -> list[Row]:
-    """Rows of an interrupted cross-validation; a last line that was cut short is left out."""
-    if not path.is_file():
-        return []
-    rows = []
-    for line in path.read_text("utf-8").splitlines():
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            log.warning("a line of '%s' is damaged: its fold is computed anew.", path)
-    return rows
-
-
-def _append(path: Path, row: Row) -> None:
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row, allow_nan=False) + "\n")
-    except OSError as error:
-        raise store.StoreError(
-            f"'{path}' cannot be written ({error.strerror}): make room and start again; finished folds are kept."
-        ) from None

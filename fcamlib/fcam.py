@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fcamlib.losses import Reduction, hard_attention_loss, logit_mixture_loss, lvml_loss, soft_attention_loss
+from fcamlib.parametric_networks import occurrences, takes_counts
 
 MOST_LOGITS = 2**24  # class logits of a batch's places that are written out
 PARADIGMS = ("soft", "hard", "lvml")  # the paper's; "logit_mixture" is a variant that its public scripts train
@@ -130,6 +131,11 @@ class FCAM(nn.Module):
         """Whether a segment's scores depend on that segment alone."""
         return self.encoder is None or bool(getattr(self.encoder, "context_free", True))
 
+    @property
+    def counts_segments(self) -> bool:
+        """Whether a training pass depends on how often each segment occurs in the batch, by batch normalisation."""
+        return takes_counts(self.focus_model) or takes_counts(self.classification_model)
+
     def forward(
         self,
         segments: Tensor,
@@ -151,15 +157,27 @@ class FCAM(nn.Module):
             True for real segments; padding gets weight zero.
         """
         encoded, index = self.encode(segments, index, mask)
-        log_alpha = log_attention(gathered(self.focus_model(encoded), index), mask)  # (B, M)
+        counts = self._counts(encoded, index, mask)
+        log_alpha = log_attention(gathered(_called(self.focus_model, encoded, counts), index), mask)  # (B, M)
         if paradigm == "soft":
             mixture = weighted_sum(encoded, index, log_alpha.exp())
             return FCAMOutput(log_alpha, mixture_logits=self.class_logits(mixture))
-        return segment_output(log_alpha, self.class_logits(encoded), index, mask)
+        return segment_output(log_alpha, self.class_logits(encoded, counts), index, mask)
 
-    def class_logits(self, segments: Float[Tensor, "N ..."]) -> Float[Tensor, "N K"]:
-        """Class logits of encoded segments or of their weighted sums, in float32 or better."""
-        return _at_least_float32(self.classification_model(segments))
+    def class_logits(
+        self, segments: Float[Tensor, "N ..."], counts: Float[Tensor, " N"] | None = None
+    ) -> Float[Tensor, "N K"]:
+        """Class logits of encoded segments or of their weighted sums, in float32 or better.
+
+        `counts` says how often each row occurs in the batch; batch normalisation in training needs to know.
+        """
+        return _at_least_float32(_called(self.classification_model, segments, counts))
+
+    def _counts(self, encoded: Tensor, index: Tensor, mask: Tensor | None) -> Tensor | None:
+        """How often each row of `encoded` occurs, where a network has to know."""
+        if self.training and self.counts_segments:
+            return occurrences(index, mask, len(encoded))
+        return None
 
     def encode(self, segments: Tensor, index: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Encoded segments and the index of each place in them; padding may point at any."""
@@ -184,6 +202,10 @@ def segment_output(
     if index.numel() * class_logits.shape[1] > MOST_LOGITS:
         return TableOutput(log_alpha, mask=mask, table=class_logits, index=index)
     return FCAMOutput(log_alpha, segment_logits=gathered(class_logits, index), mask=mask)
+
+
+def _called(model: nn.Module, segments: Tensor, counts: Tensor | None) -> Tensor:
+    return model(segments, counts) if takes_counts(model) else model(segments)
 
 
 def gathered(values: Float[Tensor, "N ..."], index: Int[Tensor, "B M"]) -> Float[Tensor, "B M ..."]:

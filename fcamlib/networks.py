@@ -4,7 +4,8 @@ A focus network maps segments (N, ...) to one score each (N,); a classification 
 logits (N, K). Convolutional weights and dense weights start Xavier normal, biases at zero, drawn from the
 generator that is passed in. Max-pooling stands before ReLU: both commute, and pooling first is cheaper. Pixels
 that reach no score, because pooling drops the odd row and column of what they feed, are cut off first.
-Sizes of the CIFAR networks: arXiv 2307.13421, experiments; the others are this project's.
+Sizes of the CIFAR networks: arXiv 2307.13421, experiments; the others are this project's. A name may also say depth,
+width and normalisation, as `mlp:2x64:layer` does, see `fcamlib.parametric_networks`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from fcamlib.config.networks import network_fault
 from fcamlib.errors import UserError
+from fcamlib.parametric_networks import CountedBatchNorm, CountedSequential, parametric_layers
 from fcamlib.series_networks import FILTERS, conv1d_trunk
 from fcamlib.text_networks import TEXT_CLASSIFIERS, TEXT_FOCUS
 
@@ -117,13 +120,14 @@ def focus_network(
     """Focus network `name` for segments of `segment_shape`: (N, *segment_shape) -> scores (N,).
 
     Names: `cifar10`, `cifar100` (3 x 32 x 32 pictures), `digits` (1 x 8 x 8), `conv1d` (channels x samples), `mlp`,
-    `linear` (any shape).
+    `linear` (any shape), `mlp:DEPTHxWIDTH` (any shape), `cnn:DEPTHxWIDTH` (pictures), the last two also with `:batch`
+    or `:layer`.
     """
-    if name not in _FOCUS:
-        raise UserError(f"focus_network={name!r} is unknown: choose one of {', '.join(_FOCUS)}.")
+    _require_known("focus_network", name, FOCUS_NETWORKS)
     with torch.device("meta"):  # the constructors' own initial values would draw from the global generator
-        network = nn.Sequential(*_FOCUS[name](segment_shape))
-    return _initialise(network, generator, dtype)
+        fixed = _FOCUS.get(name)
+        layers = fixed(segment_shape) if fixed else [*parametric_layers(name, segment_shape, 1), _Score()]
+    return _initialise(_in_a_row(layers), generator, dtype)
 
 
 def classification_network(
@@ -135,14 +139,23 @@ def classification_network(
 ) -> nn.Module:
     """Classification network `name`: (N, *segment_shape) -> class logits (N, num_classes).
 
-    Names: `cifar10`, `cifar100` (3 x 32 x 32 pictures), `digits` (1 x 8 x 8), `conv1d` (channels x samples), `mlp`,
-    `linear` (any shape).
+    Names as in `focus_network`.
     """
-    if name not in _CLASSIFIER:
-        raise UserError(f"classification_network={name!r} is unknown: choose one of {', '.join(_CLASSIFIER)}.")
+    _require_known("classification_network", name, CLASSIFICATION_NETWORKS)
     with torch.device("meta"):
-        network = nn.Sequential(*_CLASSIFIER[name](segment_shape, num_classes))
-    return _initialise(network, generator, dtype)
+        fixed = _CLASSIFIER.get(name)
+        layers = fixed(segment_shape, num_classes) if fixed else parametric_layers(name, segment_shape, num_classes)
+    return _initialise(_in_a_row(layers), generator, dtype)
+
+
+def _require_known(field: str, name: str, known: Sequence[str]) -> None:
+    if fault := network_fault(field, name, known):
+        raise UserError(f"{fault}.")
+
+
+def _in_a_row(layers: list[nn.Module]) -> nn.Sequential:
+    is_counted = any(isinstance(layer, CountedBatchNorm) for layer in layers)
+    return CountedSequential(*layers) if is_counted else nn.Sequential(*layers)
 
 
 def _initialise(network: nn.Sequential, generator: torch.Generator, dtype: torch.dtype) -> nn.Module:
@@ -154,4 +167,6 @@ def _initialise(network: nn.Sequential, generator: torch.Generator, dtype: torch
             nn.init.xavier_normal_(layer.weight, generator=generator)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
+        elif isinstance(layer, nn.LayerNorm | nn.GroupNorm | nn.BatchNorm1d):
+            layer.reset_parameters()  # constants
     return network

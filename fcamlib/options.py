@@ -7,7 +7,7 @@ from typing import Any, get_origin
 
 import click
 
-from fcamlib.config import EXPERIMENTS, TaskExperiment, all_datasets
+from fcamlib.config import EXPERIMENTS, Frozen, TaskExperiment, all_datasets
 
 ONE_RUN = {"paradigms": "paradigm", "seeds": "seed"}  # what `fcam run` takes one of, and its name there
 _COMMON = {
@@ -80,6 +80,27 @@ class GroupedCommand(click.Command):
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)
+
+
+def field_options(
+    model: type[Frozen], group_of: Callable[[str], str], default_of: Callable[[str, Any], str]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option for every field of one model, in its group and with its default; values stay text."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for name, field in reversed(model.model_fields.items()):
+            about, _, default = (field.description or "").partition("; default ")
+            command = click.option(
+                f"--{name.replace('_', '-')}",
+                name,
+                cls=GroupedOption,
+                group=group_of(name),
+                metavar=_metavar(field.annotation),
+                help=f"{about}  [default: {default or default_of(name, field.default)}]".removesuffix("  [default: ]"),
+            )(command)
+        return command
+
+    return decorate
 
 
 def experiment_options(single: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

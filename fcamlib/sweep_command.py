@@ -6,12 +6,12 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, get_origin
+from typing import Any
 
 import click
 
 from fcamlib.config.fixed_focus import FOCUS_DEFAULTS, FixedFocusConfig, FixedFocusExperiment, fixed_focus_experiment
-from fcamlib.options import GroupedCommand, GroupedOption
+from fcamlib.options import GroupedCommand, field_options
 
 _TASK = (
     "dataset", "num_segments", "num_classes", "num_train", "foreground_variance", "background_variance",
@@ -29,19 +29,7 @@ def _group(name: str) -> str:
 
 def focus_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """An option for every field of `FixedFocusExperiment`; values stay text and are checked by it."""
-    for name, field in reversed(FixedFocusExperiment.model_fields.items()):
-        about, _, default = (field.description or "").partition("; default ")
-        kind: Any = field.annotation
-        metavar = "A,B,..." if get_origin(kind) is tuple else {int: "N", float: "X"}.get(kind, "NAME")
-        command = click.option(
-            f"--{name.replace('_', '-')}",
-            name,
-            cls=GroupedOption,
-            group=_group(name),
-            metavar=metavar,
-            help=f"{about}  [default: {default or _default(name, field.default)}]".removesuffix("  [default: ]"),
-        )(command)
-    return command
+    return field_options(FixedFocusExperiment, _group, _default)(command)
 
 
 def _default(name: str, default: Any) -> str:

@@ -85,7 +85,17 @@ def test_help_names_every_option_of_every_command() -> None:
     assert "FCAM_DATA" in overview and "FCAM_RESULTS" in overview and "FCAM_FIGURES" in overview
     assert "..." not in overview.split("Commands:")[1], "a command's line is cut short"
     context = click.Context(main)
-    assert set(main.list_commands(context)) == {"run", "grid", "list", "check", "record", "bench", "crossval", "sweep"}
+    assert set(main.list_commands(context)) == {
+        "run",
+        "grid",
+        "list",
+        "check",
+        "record",
+        "bench",
+        "crossval",
+        "sweep",
+        "study",
+    }
     for name in main.list_commands(context):
         command = main.get_command(context, name)
         assert command is not None

@@ -97,9 +97,9 @@ NOT_ALLOWED = {
     ("foreground", "3,4,3"): "foreground=3,4,3 names a value twice: give each once.",
     ("background", "4,1"): "background names '1', which is foreground too: a class can be only one of them.",
     ("focus_network", "resnet"): "focus_network='resnet' is unknown: "
-    "choose one of cifar10, cifar100, digits, mlp, linear.",
+    "choose one of cifar10, cifar100, digits, mlp, linear, or mlp:DEPTHxWIDTH or cnn:DEPTHxWIDTH, such as mlp:2x64.",
     ("classification_network", "vgg"): "classification_network='vgg' is unknown: "
-    "choose one of cifar10, cifar100, digits, mlp, linear.",
+    "choose one of cifar10, cifar100, digits, mlp, linear, or mlp:DEPTHxWIDTH or cnn:DEPTHxWIDTH, such as mlp:2x64.",
     ("image_size", "3"): "image_size=3 is too small: give at least 4 pixels.",
     ("switch_epoch", "20"): "switch_epoch=20 does not lie inside epochs=20: "
     "the hybrid needs at least one epoch of soft and one of hard attention.",

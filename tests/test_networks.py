@@ -183,7 +183,8 @@ def test_dense_networks_take_any_shape(kind: str, name: str) -> None:
 def test_unknown_names_and_shapes_are_one_sentence() -> None:
     with pytest.raises(UserError) as error:
         focus_network("resnet", PICTURE, generator())
-    assert str(error.value) == f"focus_network='resnet' is unknown: choose one of {', '.join(FOCUS_NETWORKS)}."
+    choice = f"{', '.join(FOCUS_NETWORKS)}, or mlp:DEPTHxWIDTH or cnn:DEPTHxWIDTH, such as mlp:2x64"
+    assert str(error.value) == f"focus_network='resnet' is unknown: choose one of {choice}."
     with pytest.raises(UserError) as error:
         classification_network("vgg", PICTURE, K, generator())
     assert str(error.value).startswith("classification_network='vgg' is unknown: choose one of cifar10, ")

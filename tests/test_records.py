@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from fcamlib import paths, store, tables
-from fcamlib.config import CrossValidationConfig, RunConfig, stored_class
+from fcamlib.config import (
+    RECORDED_STUDIES,
+    CrossValidationConfig,
+    RunConfig,
+    StudyConfig,
+    stored_class,
+    study_experiment,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED = paths.recorded_dir() or ROOT
@@ -56,6 +63,26 @@ def test_a_recorded_cross_validation_has_every_method_on_every_fold(folder: Path
     assert np.allclose(hits, hits.round(), atol=1e-6) and rows["learning_rate"].isin(config.learning_rates).all()
     for measure in ("accuracy", "auc", "calibration_error", "attention_entropy", "validation_accuracy"):
         assert rows[measure].dropna().between(0, 1).all()
+
+
+@pytest.mark.parametrize("name", list(RECORDED_STUDIES))
+def test_a_recorded_study_has_every_training_and_measures_that_agree(name: str) -> None:
+    found = store.find(study_experiment(RECORDED_STUDIES[name]).config())
+    assert found is not None and found.is_recorded, f"`fcam study {name}` is not recorded"
+    rows, config = found.history, found.config
+    assert [run.name for run in config.runs()] == rows["run"].tolist()
+    finished = rows[rows["failure"].isna()]
+    for measure in ("accuracy", "focus_accuracy", "saif", "validation_accuracy"):
+        hits = finished[measure] * (finished["num_test"] if measure != "validation_accuracy" else 500)
+        assert finished[measure].between(0, 1).all() and np.allclose(hits, hits.round(), atol=1e-6)
+    assert (finished["saif"] <= np.minimum(finished["accuracy"], finished["focus_accuracy"]) + 1e-12).all()
+    compared = [rate for phases in config.schedules for phase in phases for rate in phase.learning_rates]
+    assert finished[["learning_rate", "last_learning_rate"]].isin(compared).all(axis=None)
+
+
+def test_no_study_is_recorded_that_no_name_asks_for() -> None:
+    named = {study_experiment(given).config().name for given in RECORDED_STUDIES.values()}
+    assert {folder.name for folder in FOLDERS if KIND[folder] is StudyConfig} == named
 
 
 @each_run

@@ -33,6 +33,7 @@ from fcamlib.config.runs import EXPERIMENTS, RunConfig
 from fcamlib.config.series import SERIES_NETWORKS, SeriesConfig, SeriesExperiment
 from fcamlib.config.sources import TaskConfig, portable_source, short_source, source_fingerprint, source_path
 from fcamlib.config.stored import stored_class
+from fcamlib.config.study import RECORDED_STUDIES, AblationExperiment, StudyConfig, StudyExperiment, study_experiment
 from fcamlib.config.text import TEXT_NETWORKS, TextConfig, TextExperiment
 from fcamlib.config.training import ModelConfig, Phase, TrainingConfig
 
@@ -45,11 +46,13 @@ __all__ = [
     "METHODS",
     "NETWORKS",
     "PICTURE_NETWORKS",
+    "RECORDED_STUDIES",
     "REFERENCES",
     "SCHEDULES",
     "SERIES_NETWORKS",
     "SOURCE_DEFAULTS",
     "TEXT_NETWORKS",
+    "AblationExperiment",
     "BagsConfig",
     "BagsExperiment",
     "CrossValidationConfig",
@@ -76,6 +79,8 @@ __all__ = [
     "SeriesConfig",
     "SeriesExperiment",
     "StoredConfig",
+    "StudyConfig",
+    "StudyExperiment",
     "TaskConfig",
     "TaskExperiment",
     "TextConfig",
@@ -90,4 +95,5 @@ __all__ = [
     "source_fingerprint",
     "source_path",
     "stored_class",
+    "study_experiment",
 ]

@@ -19,6 +19,7 @@ from fcamlib.config.base import (
     TextSchedule,
     TextSchedules,
 )
+from fcamlib.config.networks import network_fault
 from fcamlib.config.sources import TaskConfig
 from fcamlib.config.training import ModelConfig, Phase, TrainingConfig
 
@@ -38,6 +39,7 @@ class TaskExperiment(Frozen):
     with_path: ClassVar[dict[str, str]] = {}  # kinds written kind:PATH -> what the path names
     path_optional: ClassVar[dict[str, str]] = {}  # the same of kinds that go without a path too
     networks: ClassVar[tuple[str, ...]] = ()
+    parametric: ClassVar[tuple[str, ...]] = ("mlp",)  # networks that may be named with depth and width
     listed: ClassVar[tuple[str, ...]] = ()  # fields whose values have to differ, besides those of all domains
 
     dataset: str = Field(description="data source")
@@ -52,8 +54,8 @@ class TaskExperiment(Frozen):
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD")
     batch_size: int = Field(0, ge=0, description="instances per step")
     keep: Literal["last", "best"] = Field("last", description="weights of the last or the best validation epoch")
-    focus_network: str = Field("", description="name of the focus network")
-    classification_network: str = Field("", description="name of the classification network")
+    focus_network: str = Field("", description="name of the focus network, or mlp:DEPTHxWIDTH")
+    classification_network: str = Field("", description="name of the classification network, or mlp:DEPTHxWIDTH")
     precision: Literal["", Precision] = Field("", description="float64, float32, tfloat32 (on a GPU) or bfloat16")
     threads: int = Field(1, ge=1, le=256, description="CPU threads")
     device: Device = Field("auto", description="auto (CUDA when present, except in float64), cpu or cuda")
@@ -79,8 +81,8 @@ class TaskExperiment(Frozen):
             if len(set(values)) < len(values):
                 raise ValueError(f"{name}={','.join(map(str, values))} names a value twice: give each once")
         for name in ("focus_network", "classification_network"):
-            if getattr(self, name) not in ("", *self.networks):
-                raise ValueError(f"{name}='{getattr(self, name)}' is unknown: choose one of {', '.join(self.networks)}")
+            if (given := getattr(self, name)) and (fault := network_fault(name, given, self.networks, self.parametric)):
+                raise ValueError(fault)
         if "hybrid" in self.paradigms and not 0 < self._switch() < self._filled("epochs"):
             raise ValueError(
                 f"switch_epoch={self.switch_epoch} does not lie inside epochs={self._filled('epochs')}: "

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from fcamlib.config.base import SCHEDULES, MemoryLayout, Names, Schedules
 from fcamlib.config.grid import Defaults, TaskExperiment
+from fcamlib.config.networks import PARAMETRIC
 from fcamlib.config.sources import TaskConfig, short_source, source_fingerprint
 
 PICTURE_NETWORKS = ("cifar10", "cifar100", "digits", "mlp", "linear")
@@ -83,6 +84,7 @@ class Experiment(TaskExperiment):
     defaults: ClassVar[Defaults] = SOURCE_DEFAULTS
     with_path: ClassVar[dict[str, str]] = {"folder": "folder"}
     networks: ClassVar[tuple[str, ...]] = PICTURE_NETWORKS
+    parametric: ClassVar[tuple[str, ...]] = PARAMETRIC
     listed: ClassVar[tuple[str, ...]] = ("foreground", "background")
 
     dataset: str = Field("digits", description="digits, cifar10, cifar100, or folder:PATH with train/ and test/")

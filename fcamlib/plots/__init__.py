@@ -15,6 +15,7 @@ from fcamlib.plots.look import PARADIGM_LABEL, PARADIGM_STYLE, PageFigure, Parad
 from fcamlib.plots.mosaics import sample_mosaics
 from fcamlib.plots.saving import save
 from fcamlib.plots.series import series_attention
+from fcamlib.plots.studies import gain_heatmap, measures_over
 from fcamlib.plots.summary import accuracy_saif_summary
 from fcamlib.plots.theory import curvature, flow_curves, phase_portrait, speed_ratios
 
@@ -31,8 +32,10 @@ __all__ = [
     "fixed_focus_curves",
     "flow_curves",
     "focus_prediction_heatmaps",
+    "gain_heatmap",
     "incentive_over_alpha",
     "learning_curves",
+    "measures_over",
     "phase_portrait",
     "saif_over_tau",
     "sample_mosaics",
