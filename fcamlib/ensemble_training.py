@@ -45,10 +45,13 @@ class TrainingMember:
 def can_train_together(model: FCAM, data: SDCData, phase: Phase, numerics: Numerics, batch_size: int) -> bool:
     """Whether the learning rates of a phase train together on `data`.
 
-    They do by SGD, on a GPU, with segments evaluated by themselves, where a batch of all fits without chunks.
+    They do by SGD, on a GPU, with segments evaluated by themselves and without batch normalisation, where a batch of
+    all fits without chunks.
     """
     number = len(phase.learning_rates)
-    if number < 2 or numerics.device.type not in DEVICES or phase.optimizer != "sgd" or not model.context_free:
+    if number < 2 or numerics.device.type not in DEVICES or phase.optimizer != "sgd":
+        return False
+    if not model.context_free or model.counts_segments:
         return False
     num_rows = min(batch_size * data.num_segments, len(data.bank.values))
     return chunk_size(model, data, number * num_rows, phase.paradigm, numerics) is None
