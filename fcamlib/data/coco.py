@@ -203,7 +203,7 @@ def _indexed(file: Path, schema: type[CaptionsFile] | type[InstancesFile], sourc
 
 def _wrong(file: Path, source: str, what: str) -> DataError:
     return DataError(
-        f"dataset='{source}': '{file}': {what}: unpack it anew from {COCO_URLS['annotations_trainval2014']}, or mend it."
+        f"dataset='{source}': '{file}': {what}: mend it, or unpack it from {COCO_URLS['annotations_trainval2014']}."
     )
 
 

@@ -1,0 +1,394 @@
+"""COCO's layout: boxes against numbers worked out by hand, splits, pictures of every kind, every fault of the files."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+from fcamlib import paths
+from fcamlib.__main__ import main
+from fcamlib.config.captions import CocoConfig, captions_data
+from fcamlib.data import captions
+from fcamlib.data.captions import caption_task, pixels
+from fcamlib.data.coco import cropped_box, read_split, survey
+from fcamlib.errors import DataError, UserError
+
+Json = dict[str, Any]
+CATEGORIES = [{"id": 18, "name": "dog"}, {"id": 1, "name": "person"}, {"id": 17, "name": "cat"}]
+SMALL = {"num_validation": 2, "image_size": 32, "min_count": 1}
+
+
+class Layout:
+    """A tiny data set: per split the official file contents, and pictures of one colour each."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.files: dict[str, Json] = {}
+        for split, ids in (("train2014", (40, 7, 23, 9, 58)), ("val2014", (61, 3))):
+            images = [picture(number, split) for number in ids]
+            texts = [(number, text) for number in ids for text in (f"A dog, number {number}.", "The man's dog runs")]
+            self.files[f"captions_{split}"] = {
+                "info": {"year": 2014},
+                "images": images,
+                "annotations": [{"id": n, "image_id": i, "caption": t} for n, (i, t) in enumerate(texts)],
+            }
+            self.files[f"instances_{split}"] = {
+                "images": [dict(image) for image in images],
+                "annotations": [box(n, number, 18, [20, 10, 30, 20]) for n, number in enumerate(ids)],
+                "categories": [dict(category) for category in CATEGORIES],
+            }
+
+    def write(self) -> str:
+        (self.root / "annotations").mkdir(parents=True)
+        for name, content in self.files.items():
+            (self.root / "annotations" / f"{name}.json").write_text(json.dumps(content))
+        for split in ("train2014", "val2014"):
+            (self.root / split).mkdir()
+            for number in (40, 7, 23, 9, 58) if split == "train2014" else (61, 3):
+                Image.new("RGB", (80, 40), (number, 100, 200)).save(self.root / split / file_name(number, split))
+        return f"coco:{self.root}"
+
+    def annotations(self, name: str) -> list[Json]:
+        return list(self.files[name]["annotations"])
+
+
+def file_name(number: int, split: str) -> str:
+    return f"COCO_{split}_{number:012d}.png"
+
+
+def picture(number: int, split: str) -> Json:
+    return {"id": number, "file_name": file_name(number, split), "width": 80, "height": 40, "license": 1}
+
+
+def box(number: int, image_id: int, category: int, edges: list[float]) -> Json:
+    return {
+        "id": number,
+        "image_id": image_id,
+        "category_id": category,
+        "bbox": edges,
+        "iscrowd": 0,
+        "segmentation": [],
+    }
+
+
+@pytest.fixture
+def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    monkeypatch.setenv("FCAM_DATA", str(tmp_path / "data"))
+    return Layout(tmp_path / "data" / "coco")
+
+
+def task_of(source: str, **parameters: Any) -> captions.CaptionTask:
+    return caption_task(captions_data(source, SMALL | parameters), 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "edges, size, expected",
+    [
+        ((20, 10, 30, 20), (80, 40), (0, 0.25, 0.75, 0.75)),  # the square is x = 20..60, y = 0..40
+        ((30, 0, 10, 40), (80, 40), (0.25, 0, 0.5, 1)),
+        ((0, 0, 80, 40), (80, 40), (0, 0, 1, 1)),
+        ((0, 5, 20, 10), (80, 40), None),  # ends where the square begins
+        ((0, 5, 21, 10), (80, 40), (0, 0.125, 0.025, 0.375)),
+        ((5, 30, 10, 40), (40, 100), (0.125, 0, 0.375, 1)),  # the square is y = 30..70
+        ((5, 71, 10, 4), (40, 100), None),
+        ((1, 2, 3, 4), (10, 10), (0.1, 0.2, 0.4, 0.6)),
+        ((0, 0, 41, 41), (41, 42), (0, 0, 1, 40.5 / 41)),  # half a pixel is cut at each end
+    ],
+)
+def test_boxes_follow_the_crop(edges: Any, size: tuple[int, int], expected: Any) -> None:
+    x, y, width, height = map(float, edges)
+    found = cropped_box((x, y, width, height), *size)
+    assert found is None if expected is None else found == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_box_covers_in_the_resized_picture_what_it_covers_in_the_file(layout: Layout) -> None:
+    """A white rectangle on black stays where its box says, for wide and for high pictures."""
+    source = layout.write()
+    for number, (width, height) in {7: (96, 64), 9: (64, 128)}.items():
+        canvas = np.zeros((height, width, 3), dtype=np.uint8)
+        x, y, w, h = 28, 44, 16, 12
+        canvas[y : y + h, x : x + w] = 255
+        Image.fromarray(canvas).save(layout.root / "train2014" / file_name(number, "train2014"))
+        for kind in ("captions", "instances"):
+            (entry,) = [e for e in layout.files[f"{kind}_train2014"]["images"] if e["id"] == number]
+            entry.update(width=width, height=height)
+        (found,) = [a for a in layout.annotations("instances_train2014") if a["image_id"] == number]
+        found["bbox"] = [x, y, w, h]
+    for name, content in layout.files.items():
+        (layout.root / "annotations" / f"{name}.json").write_text(json.dumps(content))
+    data = task_of(source, image_size=64).splits["train"]
+    assert data.image_ids.tolist() == [7, 9, 23]
+    for row in (0, 1):
+        x0, y0, x1, y1 = (data.objects[row].box[0] * 64).round().int().tolist()
+        shown = data.pictures.rows(torch.tensor([row]), torch.float64)[0]  # (3, 64, 64)
+        inside = torch.zeros(64, 64, dtype=torch.bool)
+        inside[y0:y1, x0:x1] = True
+        assert shown.shape == (3, 64, 64)
+        assert (shown[:, inside] == 1).all() and (shown[:, ~inside] == -1).all()
+
+
+def test_splits_words_and_objects(layout: Layout) -> None:
+    task = task_of(layout.write())
+    ids = {split: data.image_ids.tolist() for split, data in task.splits.items()}
+    assert ids == {"train": [7, 9, 23], "validation": [40, 58], "test": [3, 61]}
+    assert (task.title, task.categories) == ("coco", ("person", "cat", "dog"))
+    assert task.vocabulary[4:] == ("dog", "'s", "a", "man", "number", "runs", "the", "23", "7", "9")
+    assert task.word_category.tolist() == [-1] * 4 + [2, -1, -1, 0] + [-1] * 6
+    validation = task.splits["validation"]
+    assert validation.references[0] == (("a", "dog", "number", "40"), ("the", "man", "'s", "dog", "runs"))
+    assert validation.picture.tolist() == [0, 0, 1, 1]
+    # 40 is no training word
+    assert validation.tokens.tolist()[:2] == [[1, 6, 4, 8, 3, 2, 0], [1, 10, 7, 5, 4, 9, 2]]
+    assert [objects.category for objects in validation.objects] == [(2,), (2,)]
+    colours = validation.pictures.values[:, 0, 0, :].tolist()
+    assert colours == [[40, 100, 200], [58, 100, 200]]
+
+
+def test_fewer_pictures_are_drawn_by_seed_and_long_captions_cut(
+    layout: Layout, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = layout.write()
+    config = captions_data(source, SMALL | {"num_train": 2, "num_test": 1, "max_words": 4})
+    drawn = {tuple(caption_task(config, seed).splits["train"].image_ids.tolist()) for seed in range(8)}
+    assert drawn == {(7, 9), (7, 23), (9, 23)}
+    data = caption_task(config, 1).splits
+    assert len(data["test"].image_ids) == 1 and data["validation"].image_ids.tolist() == [40, 58]
+    assert data["train"].tokens.shape == (4, 6) and "captions are longer than max_words=4 and are cut" in caplog.text
+    assert len(data["train"].references[0][1]) == 5
+    for parameters, message in (
+        ({"num_validation": 5}, r"num_validation=5 leaves no training picture of the 5 of"),
+        ({"num_train": 4}, r"num_train of .*: 4 pictures are asked for, and there are 3"),
+        ({"num_test": 3}, r"num_test of .*: 3 pictures are asked for, and there are 2"),
+    ):
+        with pytest.raises(DataError, match=message):
+            task_of(source, **parameters)
+
+
+def test_the_data_folder_and_a_path_are_the_same_data(layout: Layout, tmp_path: Path) -> None:
+    source = layout.write()
+    one, other = (captions_data(s, SMALL) for s in ("coco", source))
+    assert one.fingerprint == other.fingerprint and one.portable() == other.portable()
+    assert one.slug == other.slug == "coco"
+    table = tmp_path / "words.yaml"
+    table.write_text("cat: [man]\n")
+    moved = captions_data(source, SMALL | {"words": str(table)})
+    assert moved.fingerprint != one.fingerprint and moved.portable().model_dump()["words"] == "words.yaml"
+    assert caption_task(moved, 0).word_category.tolist()[7] == 1
+    file = layout.root / "annotations" / "captions_val2014.json"
+    file.write_text(file.read_text().replace("runs", "sits"))
+    assert captions_data(source, SMALL).fingerprint != one.fingerprint
+
+
+def test_every_kind_of_picture_becomes_rgb(layout: Layout) -> None:
+    source = layout.write()
+    folder = layout.root / "train2014"
+    for number, mode, colour in ((7, "L", 90), (9, "P", 3), (23, "RGBA", (10, 20, 30, 255)), (40, "1", 1)):
+        Image.new(mode, (80, 40), colour).save(folder / file_name(number, "train2014"))
+    Image.new("CMYK", (80, 40), (255, 0, 0, 0)).save(folder / file_name(58, "train2014"), format="JPEG", quality=100)
+    Image.new("I;16", (80, 40), 65535).save(layout.root / "val2014" / file_name(3, "val2014"))
+    task = task_of(source)
+    train, validation = (task.splits[split].pictures.values[:, 16, 16].tolist() for split in ("train", "validation"))
+    assert train[0] == [90, 90, 90] and train[2] == [10, 20, 30] and validation[0] == [255, 255, 255]
+    assert np.allclose(validation[1], [0, 255, 255], atol=6)  # cyan ink is no red light
+    Image.new("RGB", (40, 20)).save(folder / file_name(7, "train2014"))  # a smaller copy has the same shape
+    assert task_of(source).splits["train"].pictures.values[0].sum() == 0
+
+
+def test_many_pictures_are_decoded_once_into_a_memory_map(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = layout.write()
+    split = read_split(
+        layout.root / "annotations/captions_train2014.json",
+        layout.root / "annotations/instances_train2014.json",
+        layout.root / "train2014",
+        source,
+    )
+    plain = pixels(split.pictures, 32, layout.root, in_memory=5 * 32 * 32 * 3)
+    assert not list(layout.root.glob("pictures-*"))
+    kept = pixels(split.pictures, 32, layout.root, in_memory=5 * 32 * 32 * 3 - 1)
+    assert torch.equal(plain, kept) and len(list(layout.root.glob("pictures-*"))) == 1
+    monkeypatch.setattr(captions, "decoded", None)  # not called again
+    assert torch.equal(pixels(split.pictures, 32, layout.root, in_memory=0), plain)
+
+
+def test_what_is_left_out_is_counted(layout: Layout, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    words, boxes = layout.files["captions_train2014"], layout.files["instances_train2014"]
+    words["annotations"] += [
+        {"id": 90, "image_id": 999, "caption": "of no picture"},
+        {"id": 91, "image_id": 7, "caption": " ... "},
+        {"id": 92, "image_id": 7, "caption": ""},
+    ]
+    words["images"] += [picture(60, "train2014")]  # without a caption, and without a file
+    boxes["images"] = [entry for entry in boxes["images"] if entry["id"] != 9] + [picture(70, "train2014")]
+    boxes["annotations"] = [entry for entry in boxes["annotations"] if entry["image_id"] != 9] + [
+        box(80, 7, 99, [1, 1, 5, 5]),
+        box(81, 7, 1, [30, 1, 0, 5]),
+        box(82, 1000, 1, [30, 1, 5, 5]),
+        box(83, 7, 1, [0, 0, 10, 10]),  # beside the square
+        box(84, 7, 17, [40, 20, 20, 20]),
+    ]
+    train = task_of(layout.write()).splits["train"]
+    assert train.image_ids.tolist() == [7, 9, 23] and len(train.references[0]) == 2
+    assert train.objects[0].category == (2, 1) and train.objects[0].box[1].tolist() == [0.5, 0.5, 1, 1]
+    assert train.objects[1].category == () and train.objects[1].box.shape == (0, 4)
+    start = f"dataset='coco:{layout.root}': train2014: "
+    told = [message.removeprefix(start) for message in caplog.messages]
+    assert sorted(told) == [
+        "1 boxes of unknown categories are left out.",
+        "1 boxes of unknown pictures are left out.",
+        "1 boxes without area are left out.",
+        "1 captions of unknown pictures are left out.",
+        "1 pictures are not in 'instances_train2014.json' and have no boxes.",
+        "1 pictures without a caption are left out.",
+        "2 captions without a word are left out.",
+    ]
+
+
+def cut(root: Path) -> None:
+    file = root / "annotations" / "captions_train2014.json"
+    file.write_bytes(file.read_bytes()[:300])
+
+
+def remove(place: str) -> Callable[[Path], None]:
+    def change(root: Path) -> None:
+        path = root / place
+        path.unlink() if path.is_file() else path.rename(root / "elsewhere")
+
+    return change
+
+
+def put(place: str, content: bytes) -> Callable[[Path], None]:
+    return lambda root: (root / place).write_bytes(content) and None
+
+
+def with_size(width: int, height: int) -> Callable[[Path], None]:
+    return lambda root: Image.new("RGB", (width, height)).save(root / "train2014" / file_name(9, "train2014"))
+
+
+PICTURE = f"train2014/{file_name(9, 'train2014')}"
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (
+            remove("train2014"),
+            r"there is no '.*train2014': unpack http://images.cocodataset.org/zips/train2014.zip into",
+        ),
+        (
+            remove("annotations/instances_val2014.json"),
+            r"instances_val2014.json': unpack .*annotations_trainval2014.zip",
+        ),
+        (cut, r"captions_train2014.json': it is not complete JSON \(EOF while parsing"),
+        (put("annotations/captions_train2014.json", b""), r"it is not complete JSON \(EOF"),
+        (put("annotations/captions_train2014.json", b"[]"), r"captions_train2014.json': the whole: input should be"),
+        (put("annotations/captions_val2014.json", b'{"images": []}'), r"val2014.json': annotations: field required"),
+        (
+            put("annotations/captions_val2014.json", b'{"images": [], "annotations": []}'),
+            r"captions_val2014.json' has no picture with a caption",
+        ),
+        (remove(PICTURE), r"1 of 3 pictures are missing, the first is '.*0009.png': unpack .*/train2014.zip anew"),
+        (
+            put(PICTURE, b"\x89PNG\r\n\x1a\n broken"),
+            r"the picture '.*0009.png' cannot be read \(.*\): put it there anew",
+        ),
+        (put(PICTURE, b""), r"the picture '.*0009.png' cannot be read"),
+        (with_size(40, 80), r"0009.png' is 40 x 80 pixels, and its boxes were drawn on 80 x 40"),
+    ],
+)
+def test_missing_and_broken_files_are_one_sentence(
+    layout: Layout, change: Callable[[Path], None], message: str
+) -> None:
+    source = layout.write()
+    change(layout.root)
+    with pytest.raises(DataError, match=message) as caught:
+        task_of(source)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_picture_that_is_cut_off_is_one_sentence(layout: Layout) -> None:
+    source = layout.write()
+    noise = np.random.default_rng(0).integers(0, 256, size=(40, 80, 3), dtype=np.uint8)
+    for ending in ("PNG", "JPEG"):
+        path = layout.root / PICTURE
+        Image.fromarray(noise).save(path, format=ending)
+        path.write_bytes(path.read_bytes()[:2000])
+        with pytest.raises(DataError, match=r"0009.png' cannot be read \(.*truncated.*\): put it there anew"):
+            task_of(source)
+
+
+def _images(files: dict[str, Json]) -> None:
+    files["captions_train2014"]["images"].append(picture(7, "train2014"))
+
+
+def _bbox(files: dict[str, Json]) -> None:
+    files["instances_train2014"]["annotations"][1]["bbox"] = [1, 2, 3]
+
+
+def _text(files: dict[str, Json]) -> None:
+    files["captions_train2014"]["annotations"][3]["caption"] = None
+
+
+def _category(files: dict[str, Json]) -> None:
+    files["instances_val2014"]["categories"][0]["name"] = "wolf"
+
+
+def _width(files: dict[str, Json]) -> None:
+    files["captions_train2014"]["images"][0]["width"] = 0
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (_images, r"captions_train2014.json': id 7 stands 2 times in 'images'"),
+        (_bbox, r"instances_train2014.json': annotations.1.bbox: list should have at least 4 items"),
+        (_text, r"captions_train2014.json': annotations.3.caption: input should be a valid string"),
+        (_category, r"train2014 and val2014 have other categories"),
+        (_width, r"images.0.width: input should be greater than or equal to 1"),
+    ],
+)
+def test_faults_in_the_annotations_are_one_sentence_with_the_place(
+    layout: Layout, change: Callable[[dict[str, Json]], None], message: str
+) -> None:
+    change(layout.files)
+    with pytest.raises(DataError, match=message) as caught:
+        task_of(layout.write())
+    assert "\n" not in str(caught.value)
+
+
+def test_parameters_and_places_are_one_sentence(layout: Layout) -> None:
+    with pytest.raises(DataError, match=r"there is no '.*coco/annotations/captions_train2014.json': unpack http"):
+        captions_data("coco")
+    with pytest.raises(DataError, match=r"there is no folder '/nowhere'; give the path of the folder that holds"):
+        captions_data("coco:/nowhere")
+    with pytest.raises(UserError, match=r"dataset='flickr' is unknown: choose scenes, coco, coco:PATH"):
+        captions_data("flickr")
+    with pytest.raises(UserError, match=r"min_count=0 is not allowed: give 1 or more"):
+        captions_data("coco", {"min_count": 0})
+    with pytest.raises(UserError, match=r"features='vgg16' is not allowed: choose"):
+        captions_data("coco", {"features": "vgg16"})
+    source = layout.write()
+    with pytest.raises(DataError, match=r"'/none.yaml' cannot be read \(No such file"):
+        captions_data(source, {"words": "/none.yaml"})
+    assert CocoConfig(source=source, num_train=5, features="vgg19").slug == "coco-n5-vgg19"
+
+
+def test_check_reports_coco(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
+
+    assert survey(layout.root) == "absent; see the data card on captions for what to fetch"
+    layout.write()
+    result = CliRunner().invoke(main, ["check"])
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("  coco ")]
+    assert line[7:].strip() == "present: 5 pictures in train2014/, 2 pictures in val2014/"
+    (layout.root / "annotations" / "instances_val2014.json").unlink()
+    assert survey(layout.root) == "NOT USABLE: there is no annotations/instances_val2014.json"

@@ -1,0 +1,336 @@
+"""Frozen features: equal to the encoder's, computed once, resumed after a kill, never read when damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torchvision.models import VGG19_Weights, vgg19
+from torchvision.transforms.v2.functional import normalize
+
+from fcamlib.config.captions import captions_data
+from fcamlib.data import array_cache, captions, features
+from fcamlib.data.array_cache import ABOUT, DONE, ROWS, Layout, kept
+from fcamlib.data.captions import caption_task, decoded
+from fcamlib.data.coco import CocoPicture
+from fcamlib.data.features import FrozenEncoder, picture_features, vgg19_encoder, vgg19_layers
+from fcamlib.errors import DataError
+
+LAYOUT = Layout("numbers", {"of": "a test"}, (7, 2, 3), torch.bfloat16, chunk=2)
+VALUES = torch.randn(7, 2, 3, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+
+
+def rows(chunk: range) -> Tensor:
+    return VALUES[chunk.start : chunk.stop]
+
+
+class Counting:
+    """Rows, with a note of the chunks that were computed; the process breaks off at `fatal`."""
+
+    def __init__(self, fatal: int = -1) -> None:
+        self.fatal, self.starts = fatal, list[int]()
+
+    def __call__(self, chunk: range) -> Tensor:
+        if chunk.start == self.fatal:
+            raise KeyboardInterrupt
+        self.starts.append(chunk.start)
+        return rows(chunk)
+
+
+class TinyEncoder(nn.Module):
+    """A convolution with stride 8: a picture of 32 pixels has 4 x 4 regions, 5 features each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 5, kernel_size=8, stride=8)
+        self.dropout = nn.Dropout(0.5)
+        self.num_calls = 0
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        self.num_calls += 1
+        found: Tensor = self.dropout(self.convolution(pictures))
+        return found
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[CocoPicture]:
+    generator = np.random.default_rng(0)
+    made = []
+    for number in range(7):
+        file = tmp_path / f"{number}.png"
+        Image.fromarray(generator.integers(0, 256, size=(32, 32, 3), dtype=np.uint8)).save(file)
+        made.append(CocoPicture(number, file, 32, 32, (("a",),), ()))
+    return made
+
+
+def not_again(*_: object) -> Tensor:
+    raise AssertionError("pictures are decoded again")
+
+
+@pytest.fixture
+def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "CHUNK", 3)
+
+
+def test_features_are_the_encoders_to_bfloat16_and_computed_once(
+    pictures: list[CocoPicture], tmp_path: Path, tiny_chunks: None
+) -> None:
+    encoder = FrozenEncoder(TinyEncoder(), "tiny", "0" * 64)
+    found = picture_features(pictures, 32, encoder, decoded, tmp_path / "kept")
+    pixels = decoded(pictures, 32).permute(0, 3, 1, 2).double() / 255
+    usual = VGG19_Weights.IMAGENET1K_V1.transforms()
+    with torch.no_grad():
+        direct = encoder.module.double()(normalize(pixels, usual.mean, usual.std))  # (7, 5, 4, 4)
+    encoder.module.float()
+    assert found.shape == (7, 16, 5) and found.dtype == torch.bfloat16
+    for row, column in np.ndindex(4, 4):  # regions row by row
+        region = found[:, 4 * row + column].double()
+        # bfloat16 keeps 8 bits; float32 sums of 192 terms are 1e-5 off at most.
+        assert ((region - direct[:, :, row, column]).abs() <= direct[:, :, row, column].abs() * 2**-8 + 1e-4).all()
+
+    before = encoder.module.num_calls
+    again = picture_features(pictures, 32, encoder, decoded, tmp_path / "kept")
+    assert torch.equal(again, found) and encoder.module.num_calls == before + 1  # one for the shape, none for pictures
+    assert not any(parameter.requires_grad for parameter in encoder.module.parameters())
+
+
+def test_other_weights_pictures_and_sizes_are_kept_apart(
+    pictures: list[CocoPicture], tmp_path: Path, tiny_chunks: None
+) -> None:
+    root = tmp_path / "kept"
+    for weights, chosen, size in (
+        ("0", pictures, 32),
+        ("1", pictures, 32),
+        ("0", pictures[:5], 32),
+        ("0", pictures, 64),
+    ):
+        picture_features(chosen, size, FrozenEncoder(TinyEncoder(), "tiny", weights), decoded, root)
+    assert len(list(root.glob("tiny-*"))) == 4
+    Image.new("RGB", (32, 32)).save(pictures[0].file)  # another picture of the same name
+    picture_features(pictures, 32, FrozenEncoder(TinyEncoder(), "tiny", "0"), decoded, root)
+    assert len(list(root.glob("tiny-*"))) == 5
+
+
+def test_a_broken_off_computation_goes_on_where_it_was(tmp_path: Path) -> None:
+    first = Counting(fatal=4)
+    with pytest.raises(KeyboardInterrupt):
+        kept(LAYOUT, tmp_path, first)
+    part = tmp_path / f"{LAYOUT.name}.part"
+    assert first.starts == [0, 2] and part.is_dir() and not (tmp_path / LAYOUT.name).exists()
+    second = Counting()
+    assert torch.equal(kept(LAYOUT, tmp_path, second), VALUES) and second.starts == [4, 6]
+    third = Counting()
+    assert torch.equal(kept(LAYOUT, tmp_path, third), VALUES) and third.starts == []
+    assert not part.exists() and {path.name for path in (tmp_path / LAYOUT.name).iterdir()} == {ROWS, ABOUT}
+    raw = np.frombuffer((tmp_path / LAYOUT.name / ROWS).read_bytes(), dtype="<u2").astype("<u4") << 16
+    assert np.array_equal(raw.view("<f4"), VALUES.float().flatten().numpy())  # bfloat16: the upper half of a float32
+
+
+def _killed(root: Path) -> None:
+    def compute(chunk: range) -> Tensor:
+        if chunk.start == 4:
+            import os
+            import signal
+
+            os.kill(os.getpid(), signal.SIGKILL)
+        return rows(chunk)
+
+    kept(LAYOUT, root, compute)
+
+
+def test_a_killed_process_leaves_what_it_finished(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("fork").Process(target=_killed, args=(tmp_path,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -9 and not (tmp_path / LAYOUT.name).exists()
+    counting = Counting()
+    assert torch.equal(kept(LAYOUT, tmp_path, counting), VALUES) and counting.starts == [4, 6]
+
+
+def test_a_part_that_does_not_hold_what_it_noted_is_computed_again(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        kept(LAYOUT, tmp_path, Counting(fatal=6))
+    part = tmp_path / f"{LAYOUT.name}.part"
+    content = bytearray((part / ROWS).read_bytes())
+    content[LAYOUT.row_bytes * 2] ^= 1  # in the second chunk
+    (part / ROWS).write_bytes(content)
+    (part / DONE).write_text((part / DONE).read_text() + "3 abc")  # a note that was cut off
+    counting = Counting()
+    assert torch.equal(kept(LAYOUT, tmp_path, counting), VALUES) and counting.starts == [2, 6]
+
+
+@pytest.mark.parametrize(
+    "damage, again",
+    [
+        (lambda folder: flip(folder / ROWS, LAYOUT.num_bytes - 1), [6]),
+        (lambda folder: flip(folder / ROWS, 0), [0]),
+        (lambda folder: (folder / ROWS).write_bytes((folder / ROWS).read_bytes()[:-1]), [0, 2, 4, 6]),
+        (lambda folder: (folder / ROWS).unlink(), [0, 2, 4, 6]),
+        (lambda folder: (folder / ABOUT).unlink(), [0, 2, 4, 6]),
+        (lambda folder: (folder / ABOUT).write_text("{"), [0, 2, 4, 6]),
+        (lambda folder: (folder / ABOUT).write_text(json.dumps({"sha256": []})), [0, 2, 4, 6]),
+    ],
+    ids=["last byte", "first byte", "cut off", "no rows", "no checksums", "broken checksums", "other checksums"],
+)
+def test_damaged_chunks_are_computed_again(
+    tmp_path: Path, damage: object, again: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    kept(LAYOUT, tmp_path, rows)
+    assert callable(damage)
+    damage(tmp_path / LAYOUT.name)
+    counting = Counting()
+    assert torch.equal(kept(LAYOUT, tmp_path, counting), VALUES) and counting.starts == again
+    assert f"{len(again)} of 4 chunks are damaged and computed again" in caplog.text
+
+
+def flip(file: Path, place: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[place] ^= 128
+    file.write_bytes(content)
+
+
+def test_whole_arrays_are_read_without_a_lock_and_faults_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept(LAYOUT, tmp_path, rows)
+    with monkeypatch.context() as patch:
+        patch.setattr(array_cache, "FileLock", None)
+        values = kept(LAYOUT, tmp_path, Counting())
+    values += 1  # a private map: the file stays as it is
+    assert torch.equal(kept(LAYOUT, tmp_path, Counting()), VALUES)
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"cannot keep 0.0 GB in '.*file.*' \(.*\): make it writable"):
+        kept(LAYOUT, tmp_path / "file", rows)
+    monkeypatch.setattr(array_cache.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10}))
+    with pytest.raises(DataError, match=r"has 0.0 GB free and 0.0 GB are needed: free some space or set FCAM_DATA"):
+        kept(LAYOUT, tmp_path / "other", rows)
+
+
+# VGG-19's layers are tested without values (on `meta`), its weights with the smallest file that has their names.
+
+
+def test_vgg19_ends_before_its_last_pooling() -> None:
+    layers = vgg19_layers()
+    with torch.device("meta"):
+        whole = vgg19(weights=None).features
+        found = layers(torch.empty(2, 3, 224, 224))
+        smaller = layers(torch.empty(1, 3, 96, 96))
+    assert found.shape == (2, 512, 14, 14) and smaller.shape == (1, 512, 6, 6)
+    assert [str(layer) for layer in layers] == [str(layer) for layer in whole[:-1]]
+    assert isinstance(whole[-1], nn.MaxPool2d) and isinstance(layers[-1], nn.ReLU)
+    assert sum(isinstance(layer, nn.Conv2d) for layer in layers) == 16
+
+
+@pytest.fixture
+def thin_vgg(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Tensor]]:
+    """VGG-19's layout with 2 channels instead of 64 to 512, and weights for it."""
+
+    def layers() -> nn.Sequential:
+        made, channels = nn.Sequential(), 3
+        for layer in vgg19_layers():
+            if isinstance(layer, nn.Conv2d):
+                layer, channels = nn.Conv2d(channels, 2, 3, padding=1), 2
+            made.append(layer)
+        return made
+
+    state = {f"features.{name}": value.detach() for name, value in layers().state_dict().items()}
+    monkeypatch.setattr(features, "vgg19_layers", layers)
+    yield state | {"classifier.0.weight": torch.zeros(2, 2)}
+
+
+def test_weights_from_a_file(thin_vgg: dict[str, Tensor], tmp_path: Path) -> None:
+    torch.save(thin_vgg, tmp_path / "mine.pth")
+    save_file(thin_vgg, tmp_path / "mine.safetensors")
+    digest = hashlib.sha256((tmp_path / "mine.pth").read_bytes()).hexdigest()
+    named = tmp_path / f"vgg19-{digest[:8]}.pth"
+    named.write_bytes((tmp_path / "mine.pth").read_bytes())
+    picture = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    encoders = [vgg19_encoder(str(path)) for path in (named, tmp_path / "mine.safetensors")]
+    assert encoders[0].sha256 == digest != encoders[1].sha256
+    first = torch.nn.functional.conv2d(picture, thin_vgg["features.0.weight"], thin_vgg["features.0.bias"], padding=1)
+    for encoder in encoders:
+        assert isinstance(encoder.module, nn.Sequential)
+        assert torch.allclose(encoder.module[0](picture), first) and encoder.module(picture).shape == (1, 2, 2, 2)
+    wrong = named.with_name("vgg19-00000000.pth")
+    named.rename(wrong)
+    with pytest.raises(
+        DataError, match=rf"its sha256 begins with {digest[:8]} and not with 00000000, as its name says"
+    ):
+        vgg19_encoder(str(wrong))
+
+
+def test_wrong_weights_are_one_sentence(thin_vgg: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "w.pth"
+    torch.save({name: value for name, value in thin_vgg.items() if name != "features.34.bias"}, path)
+    faults = [(path, r"are not those of torchvision's VGG-19 \(.*34.bias")]
+    torch.save(TinyEncoder(), tmp_path / "object.pth")
+    torch.save([1, 2], tmp_path / "list.pth")
+    (tmp_path / "text.pth").write_text("text")
+    (tmp_path / "text.safetensors").write_text("text")
+    faults += [
+        (tmp_path / "object.pth", r"it is not a readable .pth or .safetensors file"),
+        (tmp_path / "list.pth", r"it does not hold named tensors"),
+        (tmp_path / "text.pth", r"it is not a readable .pth or .safetensors file"),
+        (tmp_path / "text.safetensors", r"it is not a readable .pth or .safetensors file"),
+        (tmp_path / "none.pth", r"the file cannot be read \(No such file or directory\)"),
+    ]
+    for file, message in faults:
+        with pytest.raises(DataError, match=message) as caught:
+            vgg19_encoder(str(file))
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
+
+
+def test_official_weights_come_from_the_hub_cache_or_are_downloaded_and_verified(
+    thin_vgg: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    place = tmp_path / "torch" / "hub" / "checkpoints" / "vgg19-dcbb9e9d.pth"
+    asked = []
+
+    def offline(url: str, target: str, hash_prefix: str, progress: bool) -> None:
+        asked.append((url, target, hash_prefix))
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
+    with pytest.raises(DataError, match=r"no weights at '.*vgg19-dcbb9e9d.pth', and the download of https://.* failed"):
+        vgg19_encoder()
+    assert asked == [("https://download.pytorch.org/models/vgg19-dcbb9e9d.pth", str(place), "dcbb9e9d")]
+    torch.save(thin_vgg, place)
+    with pytest.raises(DataError, match=r"its sha256 begins with .* and not with dcbb9e9d, as its name says"):
+        vgg19_encoder()
+
+
+def test_a_task_of_features(thin_vgg: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a data set in COCO's layout to a bank of regions, each picture's row its own."""
+    monkeypatch.setenv("FCAM_DATA", str(tmp_path / "data"))
+    drawn = captions_data("scenes", {"num_train": 6, "num_validation": 2, "num_test": 3})
+    caption_task(drawn, 0)
+    (folder,) = (path for path in (tmp_path / "data" / "scenes").iterdir() if path.is_dir())
+    save_file(thin_vgg, tmp_path / "w.safetensors")
+    own = {"num_validation": 2, "min_count": 1, "features": "vgg19", "weights": str(tmp_path / "w.safetensors")}
+    config = captions_data(f"coco:{folder}", own | {"image_size": 64})
+    task = caption_task(config, 0)
+    assert task.title == "coco (VGG19 features)"
+    encoder = vgg19_encoder(str(tmp_path / "w.safetensors"))
+    for split, number in (("train", 6), ("validation", 2), ("test", 3)):
+        data = task.splits[split]
+        assert data.pictures.segment_shape == (16, 2) and len(data.image_ids) == number
+        plain = caption_task(config.model_copy(update={"features": ""}), 0).splits[split]
+        with torch.no_grad():
+            direct = encoder.module(features.normalised(plain.pictures.values)).flatten(2).transpose(1, 2)
+        picked = data.pictures.rows(torch.tensor([number - 1, 0]), torch.float32)
+        assert torch.equal(picked, direct[[number - 1, 0]].to(torch.bfloat16).float())
+    monkeypatch.setattr(captions, "decoded", not_again)
+    assert torch.equal(caption_task(config, 0).splits["test"].pictures.values, task.splits["test"].pictures.values)
