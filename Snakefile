@@ -119,6 +119,8 @@ rule notebook:
     params:
         python=sys.executable,
     threads: 1
+    # Two kernels that start at once may be told to use one port; then one of them dies.
+    retries: 1
     shell:
         "{params.python:q} {input.script:q} {input.notebook:q} {output:q} {input.parameters:q}"
 
