@@ -23,7 +23,10 @@ from fcamlib.caption_training import CaptionTrainer
 from fcamlib.captioning import Captioner
 from fcamlib.checkpoint import Row
 from fcamlib.config.caption_runs import CaptionRunConfig, caption_experiment
-from fcamlib.data.captions import CaptionData, CaptionTask, ObjectBoxes
+from fcamlib.config.captions import ScenesConfig
+from fcamlib.data.captions import CaptionData, CaptionTask, ObjectBoxes, caption_task
+from fcamlib.data.features import FrozenEncoder
+from fcamlib.data.scenes import scenes_files
 from fcamlib.data.sdc import Bank
 from fcamlib.errors import DivergenceError, UserError
 from fcamlib.numerics import PLAIN
@@ -302,6 +305,26 @@ def test_a_recorded_run_is_found_and_its_weights_are_computed_where_they_are_nee
     finished = caption_run(config("hybrid"))
     assert len(finished.history) == 4
     assert (tmp_path / "new" / first.name / "model.safetensors").is_file()
+
+
+def test_frozen_features_of_a_folder_in_the_layout_of_coco(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Scenes are written in that layout; a small network stands in for VGG19, whose weights are not at hand."""
+    torch.manual_seed(0)
+    network = FrozenEncoder(torch.nn.Conv2d(3, 6, 16, stride=16), "small", "0" * 64)
+    monkeypatch.setattr("fcamlib.data.features.vgg19_encoder", lambda weights="": network)
+    monkeypatch.setattr(caption_runs, "caption_task", caption_task)
+    monkeypatch.setenv("FCAM_DATA", str(tmp_path / "data"))
+    scenes = ScenesConfig(num_train=12, num_validation=2, num_test=7, image_size=64)
+    folder = scenes_files(scenes, 0)["train2014"].parent
+    given = {"dataset": f"coco:{folder}", "num_validation": 2, "image_size": 64, "epochs": 2, "switch_epoch": 1}
+    run_config = config("hybrid", **given)
+    assert run_config.model.encoder == "features" and str(tmp_path) not in run_config.portable().model_dump_json()
+    finished = caption_run(run_config)
+    kept = finished.arrays("examples.npz")
+    assert kept["alpha"].shape[::2] == (6, 16) and "picture" not in kept, "photographs are not copied"
+    assert not any(name.startswith("encoder") for name in load_file(finished.folder / "model.safetensors"))
+    assert finished.summary["splits"]["test"]["n"] == 7 and finished.summary["splits"]["test"]["n_objects"] > 0
+    plots.word_attention(**caption_tables.examples([finished], 0))
 
 
 def test_tables_and_figures_are_made_of_runs() -> None:
