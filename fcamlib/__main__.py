@@ -1,4 +1,4 @@
-"""Command line: `fcam run`, `grid`, `crossval`, `study`, `sweep`, `list`, `check`, `record`, `bench`.
+"""Command line: `fcam run`, `grid`, `caption`, `crossval`, `study`, `sweep`, `list`, `check`, `record`, `bench`.
 
 Also `python -m fcamlib`.
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 LAZY = {  # command -> module and name
     "bench": ("fcamlib.bench", "bench_command"),
+    "caption": ("fcamlib.caption_command", "caption_command"),
     "crossval": ("fcamlib.crossval", "crossval_command"),
     "study": ("fcamlib.study_command", "study_command"),
     "sweep": ("fcamlib.sweep_command", "sweep_command"),

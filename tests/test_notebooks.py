@@ -13,7 +13,7 @@ import yaml
 from nbformat import NotebookNode
 from pydantic import BaseModel
 
-from fcamlib.config import EXPERIMENTS, AblationExperiment, StudyExperiment
+from fcamlib.config import EXPERIMENTS, AblationExperiment, CaptionExperiment, StudyExperiment
 from fcamlib.config.cost import CostExperiment
 from fcamlib.config.fixed_focus import FixedFocusExperiment
 from fcamlib.config.flow import FlowExperiment
@@ -95,6 +95,7 @@ def test_parameters_are_literals_and_known_to_the_experiment(path: Path) -> None
         FixedFocusExperiment,
         FlowExperiment,
         CostExperiment,
+        CaptionExperiment,
         StudyExperiment,
         AblationExperiment,
     ]

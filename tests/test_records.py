@@ -12,6 +12,7 @@ import pytest
 from fcamlib import paths, store, tables
 from fcamlib.config import (
     RECORDED_STUDIES,
+    CaptionRunConfig,
     CrossValidationConfig,
     RunConfig,
     StudyConfig,
@@ -25,6 +26,7 @@ FOLDERS = sorted(path for path in RECORDED.iterdir() if path.is_dir() and path.n
 KIND = {folder: stored_class((folder / "config.json").read_bytes()) for folder in FOLDERS}
 RUNS = [folder for folder in FOLDERS if KIND[folder] is RunConfig]
 CROSS_VALIDATIONS = [folder for folder in FOLDERS if KIND[folder] is CrossValidationConfig]
+CAPTIONS = [folder for folder in FOLDERS if KIND[folder] is CaptionRunConfig]
 each_record = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 each_run = pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
 each_cross_validation = pytest.mark.parametrize("folder", CROSS_VALIDATIONS, ids=lambda folder: folder.name)
@@ -83,6 +85,21 @@ def test_a_recorded_study_has_every_training_and_measures_that_agree(name: str) 
 def test_no_study_is_recorded_that_no_name_asks_for() -> None:
     named = {study_experiment(given).config().name for given in RECORDED_STUDIES.values()}
     assert {folder.name for folder in FOLDERS if KIND[folder] is StudyConfig} == named
+
+
+@pytest.mark.parametrize("folder", CAPTIONS, ids=lambda folder: folder.name)
+def test_measures_of_recorded_captions_agree_with_each_other(folder: Path) -> None:
+    run = store.Stored(folder, CaptionRunConfig)
+    assert run.history["epoch"].tolist() == list(range(1, sum(phase.epochs for phase in run.config.phases) + 1))
+    last = run.history.iloc[-1]
+    for name, split in run.summary["splits"].items():
+        assert split["saif"] == pytest.approx(split["histogram"][2][2] / 100, abs=2 / split["n_objects"])
+        assert split["saif_curve"][30] == pytest.approx(split["saif"], abs=2 / split["n_objects"])
+        assert sum(map(sum, split["histogram"])) == pytest.approx(100)
+        assert split["mentioned"] == pytest.approx(split["ftpt"] + split["ffpt"], abs=1e-12)
+        assert split["bleu1"] >= split["bleu2"] >= split["bleu3"] >= split["bleu4"]
+        for measure in ("loss", "bleu4", "a_z", "saif"):
+            assert split[measure] == pytest.approx(last[f"{name}_{measure}"], abs=1e-12)
 
 
 @each_run
