@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from fcamlib import paths, store, study_tables
+from fcamlib import paths, store, study_tables, study_training
 from fcamlib import study as studies
 from fcamlib.__main__ import main
 from fcamlib.config import RECORDED_STUDIES, AblationExperiment, StudyConfig, experiment, study_experiment
@@ -124,7 +124,7 @@ def test_the_training_that_is_interrupted_goes_on_from_its_checkpoint(
     config = config_of(num_segments=3, paradigms="hybrid", soft_shares=0.5, focus_networks="linear")
     whole = study(config).history
     monkeypatch.setattr("fcamlib.training.CHECKPOINT_SECONDS", -1.0)
-    real: Any = studies.fit
+    real: Any = study_training.fit
     calls: list[int] = []
 
     def interrupted(*arguments: Any) -> Any:
@@ -135,7 +135,7 @@ def test_the_training_that_is_interrupted_goes_on_from_its_checkpoint(
 
         return real(*arguments, on_epoch)
 
-    monkeypatch.setattr(studies, "fit", interrupted)
+    monkeypatch.setattr(study_training, "fit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         study(config, fresh=True)
     resumed = study(config, fresh=True).history
