@@ -180,7 +180,8 @@ def pictures_table(numbers: Sequence[int]) -> pd.DataFrame:
         runs = [run for run in tables.on_mosaics(store.recorded_runs()) if _num_segments(run) == number]
         for name, group in tables.tasks(runs).items() if runs else ():
             found = tables.results_table(group)[["seeds", "accuracy", "focus accuracy", "SAIF"]].reset_index()
-            rows += [{"m": number, "task": name, **row} for row in found.to_dict("records")]
+            task = name.replace(f", m = {number}", "")
+            rows += [{"m": number, "task": task, **row} for row in found.to_dict("records")]
         if not runs:
             rows.append({"m": number, "task": "not run", "paradigm": "", "seeds": 0})
     return pd.DataFrame(rows).fillna("-").set_index(["m", "task", "paradigm"])
