@@ -155,7 +155,8 @@ def test_soft_attention_and_the_hybrid_share_their_first_phase_and_differ_after_
     assert soft["train_loss"][1] != hybrid["train_loss"][1]
     assert hard["train_loss"][0] != soft["train_loss"][0]
     first = finished[0].config.prefix
-    assert first == finished[2].config.prefix and (finished[0].folder.parent / first.name / store.SUMS).is_file()
+    assert first is not None and first == finished[2].config.prefix
+    assert (finished[0].folder.parent / first.name / store.SUMS).is_file()
 
 
 def test_the_second_phase_begins_from_the_weights_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
