@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -54,7 +55,7 @@ def bleu(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> di
     said = [" ".join(words) for words in captions]
     most = max(map(len, references))
     # sacrebleu takes the i-th reference of every picture together, None where a picture has fewer.
-    streams = [[" ".join(own[i]) if i < len(own) else None for own in references] for i in range(most)]
+    streams: Any = [[" ".join(own[i]) if i < len(own) else None for own in references] for i in range(most)]
     return {
         f"bleu{order}": float(_scorer(order).corpus_score(said, streams).score) for order in range(1, MAX_ORDER + 1)
     }

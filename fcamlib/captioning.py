@@ -155,7 +155,9 @@ class Captioner(nn.Module):
             always the caption's. The first word always is <start>.
         """
         state = self.start(regions.values)
-        log_probs, log_alphas, places = [], [], []
+        log_probs: list[Tensor] = []
+        log_alphas: list[Tensor] = []
+        places: list[Tensor | None] = []
         for t in range(tokens.shape[1] - 1):
             if given is not None and t > 0:
                 before = torch.where(given[:, t], tokens[:, t], log_probs[-1].detach().argmax(dim=1))

@@ -97,7 +97,7 @@ def test_histogram_bins_hold_their_lower_edges_and_the_last_one_both() -> None:
 def test_cider_is_given_words_as_they_are_and_left_out_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pycocoevalcap.cider.cider", None)
     assert cider([("a",)], [[("a",)]]) is None
-    seen = {}
+    seen: dict[str, dict[int, list[str]]] = {}
 
     class Cider:
         def compute_score(self, references: dict[int, list[str]], captions: dict[int, list[str]]) -> tuple[float, None]:

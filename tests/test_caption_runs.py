@@ -18,7 +18,7 @@ from fcamlib import caption_runs, caption_tables, caption_training, plots, store
 from fcamlib.__main__ import main
 from fcamlib.caption_evaluation import CaptionEvaluator
 from fcamlib.caption_metrics import coverage
-from fcamlib.caption_runs import caption_run, trained_captioner
+from fcamlib.caption_runs import CaptionRun, caption_run, trained_captioner
 from fcamlib.caption_training import CaptionTrainer
 from fcamlib.captioning import Captioner
 from fcamlib.checkpoint import Row
@@ -84,6 +84,17 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     yield tmp_path
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> list[CaptionRun]:
+    """Runs of one epoch a phase: two seeds of all paradigms."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FCAM_RESULTS", str(tmp_path_factory.mktemp("finished")))
+        patch.setattr(caption_runs, "caption_task", lambda data, seed, device=None: small_task(seed))
+        given = {"epochs": 2, "switch_epoch": 1}
+        paradigms = ("soft", "hard", "hybrid")
+        return [caption_run(config(name, seeds=str(seed), **given)) for seed in (0, 1) for name in paradigms]
+
+
 def config(paradigm: str = "hybrid", **changes: Any) -> CaptionRunConfig:
     (found,) = caption_experiment({**SMALL, "paradigms": paradigm, **changes}).configs()
     return found
@@ -137,16 +148,15 @@ def test_loss_of_a_split_is_the_mean_over_words_whatever_the_chunks() -> None:
     assert len(found) == 1
 
 
-def test_soft_attention_and_the_hybrid_share_their_first_phase_and_differ_after_it() -> None:
-    soft, hybrid, hard = (caption_run(config(name)) for name in ("soft", "hybrid", "hard"))
-    ignored = ["seconds"]
-    assert_frame_equal(soft.history.iloc[:2].drop(columns=ignored), hybrid.history.iloc[:2].drop(columns=ignored))
-    assert soft.history["paradigm"].tolist() == ["soft"] * 4
-    assert hybrid.history["paradigm"].tolist() == ["soft", "soft", "hard", "hard"]
-    assert not np.isclose(soft.history["train_loss"][2:], hybrid.history["train_loss"][2:]).any()
-    first = caption_experiment({**SMALL, "paradigms": "soft"}).configs()[0].prefix
-    assert first is not None and store.find(first) is not None and first.paradigm == "soft"
-    assert hard.history["train_loss"][0] != soft.history["train_loss"][0]
+def test_soft_attention_and_the_hybrid_share_their_first_phase_and_differ_after_it(finished: list[CaptionRun]) -> None:
+    soft, hard, hybrid = (run.history.drop(columns="seconds") for run in finished[:3])
+    assert_frame_equal(soft.iloc[:1], hybrid.iloc[:1])
+    assert soft["paradigm"].tolist() == ["soft"] * 2 and hybrid["paradigm"].tolist() == ["soft", "hard"]
+    assert soft["train_loss"][1] != hybrid["train_loss"][1]
+    assert hard["train_loss"][0] != soft["train_loss"][0]
+    first = finished[0].config.prefix
+    assert first is not None and first == finished[2].config.prefix
+    assert (finished[0].folder.parent / first.name / store.SUMS).is_file()
 
 
 def test_the_second_phase_begins_from_the_weights_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,34 +209,38 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
         assert torch.equal(tensor, weights[name])
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_seed_other_ones() -> None:
-    first = caption_run(config("hard")).history.drop(columns="seconds")
-    again = caption_run(config("hard"), fresh=True).history.drop(columns="seconds")
-    assert_frame_equal(first, again, check_exact=True)
-    assert not first["train_loss"].equals(caption_run(config("hard", seeds="1")).history["train_loss"])
+def test_the_same_seed_gives_the_same_bits_and_another_seed_other_ones(finished: list[CaptionRun]) -> None:
+    again = caption_run(finished[1].config)
+    assert again.folder != finished[1].folder, "looked up, not computed"
+    histories = [run.history.drop(columns="seconds") for run in (finished[1], again, finished[4])]
+    assert_frame_equal(histories[0], histories[1], check_exact=True)
+    assert not histories[0]["train_loss"].equals(histories[2]["train_loss"])
 
 
-def test_a_stored_run_is_looked_up_and_a_model_can_be_read_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    finished = caption_run(config("hybrid"))
+def test_a_stored_run_is_looked_up_and_a_model_can_be_read_from_it(
+    finished: list[CaptionRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = finished[2]
+    monkeypatch.setenv("FCAM_RESULTS", str(run.folder.parent))
     monkeypatch.setattr(CaptionTrainer, "train", None)
-    assert caption_run(config("hybrid")).folder == finished.folder
-    model, task = trained_captioner(finished)
-    evaluator = CaptionEvaluator(task, "test", 15, caption_training.numerics_of(finished.config.training))
+    assert caption_run(run.config).folder == run.folder
+    model, task = trained_captioner(run)
+    evaluator = CaptionEvaluator(task, "test", 15, caption_training.numerics_of(run.config.training))
     scores = evaluator.evaluate(model, "hard")
-    assert scores.summary(task.splits["test"].references)["bleu4"] == finished.summary["splits"]["test"]["bleu4"]
-    assert scores.objects.a_z.astype(np.float32).tolist() == finished.arrays("scores.npz")["a_z"].tolist()
+    assert scores.summary(task.splits["test"].references)["bleu4"] == run.summary["splits"]["test"]["bleu4"]
+    assert scores.objects.a_z.astype(np.float32).tolist() == run.arrays("scores.npz")["a_z"].tolist()
 
 
-def test_what_is_stored_agrees_with_itself_and_is_whole() -> None:
-    finished = caption_run(config("hard"))
-    assert store.damage(finished.folder) == ""
-    test, scores = finished.summary["splits"]["test"], finished.arrays("scores.npz")
+def test_what_is_stored_agrees_with_itself_and_is_whole(finished: list[CaptionRun]) -> None:
+    run = finished[1]
+    assert store.damage(run.folder) == ""
+    test, scores = run.summary["splits"]["test"], run.arrays("scores.npz")
     assert test["n"] == 9 and test["n_objects"] == len(scores["a_z"]) == 9
     assert test["ftpt"] + test["ffpt"] + test["ftpf"] + test["ffpf"] == pytest.approx(1, abs=1e-12)
     assert test["saif"] == pytest.approx(test["histogram"][2][2] / 100)
     assert test["saif_curve"][30] == pytest.approx(test["saif"])
     assert test["mentioned"] == pytest.approx(scores["mentioned"].mean())
-    kept = finished.arrays("examples.npz")
+    kept = run.arrays("examples.npz")
     assert kept["alpha"].sum(axis=2) == pytest.approx(np.ones(kept["alpha"].shape[:2]), abs=1e-6)
     assert kept["picture"].dtype == np.uint8
     assert np.array_equal(kept["picture"], small_task().splits["test"].pictures.values[:6].numpy())
@@ -327,18 +341,17 @@ def test_frozen_features_of_a_folder_in_the_layout_of_coco(monkeypatch: pytest.M
     plots.word_attention(**caption_tables.examples([finished], 0))
 
 
-def test_tables_and_figures_are_made_of_runs() -> None:
-    runs = [caption_run(config(name, seeds=str(seed), epochs=2, switch_epoch=1))
-            for seed in (0, 1) for name in ("soft", "hard", "hybrid")]  # fmt: skip
+def test_tables_and_figures_are_made_of_runs(finished: list[CaptionRun]) -> None:
+    runs = finished
     table = caption_tables.bleu_table(runs)
     expected = np.mean([run.summary["splits"]["test"]["bleu4"] for run in runs if run.config.paradigm == "hard"])
-    assert table.loc["HA", "BLEU-4"].startswith(f"{expected:.1f} [") and table.loc["HA", "seeds"] == 2
+    assert str(table.loc["HA", "BLEU-4"]).startswith(f"{expected:.1f} [") and table.loc["HA", "seeds"] == 2
     shares = caption_tables.histogram_table(runs)
     assert shares.sum(axis=1).to_numpy() == pytest.approx(100, abs=0.3)
     claims = caption_tables.claims_table(runs)
     saif = [[run.summary["splits"]["test"]["saif"] for run in runs if run.config.paradigm == name]
             for name in ("hybrid", "soft")]  # fmt: skip
-    assert claims["mean and interval"].iloc[0].startswith(f"{np.subtract(*saif).mean():.3f} [")
+    assert claims["mean and interval"].iloc[0].startswith(f"{(np.array(saif[0]) - np.array(saif[1])).mean():.3f} [")
     assert len(caption_tables.claims_table(runs[:2])) == 1
     frame = caption_tables.history_frame(runs)
     assert len(frame) == 12 and frame["bleu4"].between(0, 1).all()

@@ -88,6 +88,7 @@ def test_help_names_every_option_of_every_command() -> None:
     assert set(main.list_commands(context)) == {
         "run",
         "grid",
+        "caption",
         "list",
         "check",
         "record",
