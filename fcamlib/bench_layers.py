@@ -89,7 +89,7 @@ def measure(settings: BenchSettings) -> dict[str, Any]:
     layers = layers_of(model)
     with reproducible(settings.threads, numerics.tf32):
         rate, bandwidth = matmul_rate(settings.repeats), copy_rate(settings.repeats)
-        totals = []
+        totals: list[float] = []
         for repeat in range(WARM_UP + settings.repeats):
             if repeat == WARM_UP:
                 totals.clear()

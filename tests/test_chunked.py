@@ -134,7 +134,7 @@ def test_training_and_evaluation_in_chunks_end_where_one_piece_does(
     data = vectors(batch=20)
     task = SDCTask(dict.fromkeys(("train", "validation", "test"), data), tuple("abcde"), "vectors")
     config = TrainingConfig(batch_size=8, precision="float64", device="cpu")
-    phase = Phase(paradigm=paradigm, epochs=2, learning_rates=(0.3,))  # type: ignore[arg-type]
+    phase = Phase(paradigm=paradigm, epochs=2, learning_rates=(0.3,))
     results = []
     for small in (False, True):
         if small:

@@ -58,8 +58,8 @@ def assert_same_training(members: list[TrainingMember], paradigm: str) -> None:
     for _ in range(2):  # the second pass goes on from the momentum of the first
         found = pass_together(members, paradigm, FLOAT64, batch_size=8)
         expected = [training_pass(other, paradigm, FLOAT64, batch_size=8) for other in others]
-        for one, other in zip(found, expected, strict=True):
-            assert one.measures == pytest.approx(other.measures, rel=1e-9) and one.bad_step == other.bad_step == 0
+        for one, alone in zip(found, expected, strict=True):
+            assert one.measures == pytest.approx(alone.measures, rel=1e-9) and one.bad_step == alone.bad_step == 0
     for member, other, before in zip(members, others, start, strict=True):
         for name, weight in other.model.named_parameters():
             assert_close(member.model.get_parameter(name), weight, rtol=1e-9, atol=1e-12)
@@ -184,7 +184,7 @@ def test_who_trains_together(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not can(several.model_copy(update={"optimizer": "adam"}))
     assert not can(several.model_copy(update={"learning_rates": (0.1,)}))
     contextual = FCAM(model.focus_model, model.classification_model, torch.nn.Identity())
-    contextual.encoder.context_free = False  # type: ignore[union-attr, assignment]
+    contextual.encoder.context_free = False  # type: ignore[union-attr]
     assert not can(model=contextual)
     monkeypatch.setattr(chunked, "ALWAYS_WHOLE", 1)
     monkeypatch.setattr(chunked, "BUDGET", 10_000)  # the activations of both would not fit
@@ -219,9 +219,13 @@ def test_the_profile_for_a_gpu_runs_small_on_the_cpu(tmp_path: Path, monkeypatch
     for num_segments in (5, 10, 20):
         assert sum(name.startswith(f"cifar10-m{num_segments}-n30000-") for name in names) == 20
     monkeypatch.setattr(ensemble_training, "DEVICES", ("cpu",))
-    together = []
-    original = ensemble_training.pass_together
-    monkeypatch.setattr(training, "pass_together", lambda *given: together.append(len(given[0])) or original(*given))
+    together: list[int] = []
+
+    def counting(members: list[TrainingMember], *given: Any) -> Any:
+        together.append(len(members))
+        return pass_together(members, *given)
+
+    monkeypatch.setattr(training, "pass_together", counting)
     small = {"dataset": "digits", "foreground": "0,1,2", "num-train": 32, "num-validation": 16, "num-test": 16,
              "epochs": 2, "switch-epoch": 1, "search-epochs": 1, "seeds": 3, "paradigms": "hard,hybrid"}  # fmt: skip
     options = [part for name, value in small.items() for part in (f"--{name}", str(value))]

@@ -48,7 +48,8 @@ def exact(problem: dict[str, Tensor], loss: str) -> tuple[Tensor, Tensor, Tensor
     log_alpha, log_likelihood = scores(problem, focus, classifier)
     of = {"hard": hard_attention_loss, "lvml": lvml_loss}[loss]
     value = of(log_alpha[None], log_likelihood[None])
-    return value.detach(), *torch.autograd.grad(value, (focus, classifier))
+    of_focus, of_classifier = torch.autograd.grad(value, (focus, classifier))
+    return value.detach(), of_focus, of_classifier
 
 
 def sampled_gradients(problem: dict[str, Tensor], num_samples: int) -> tuple[Tensor, Tensor]:
