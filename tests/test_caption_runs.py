@@ -14,11 +14,12 @@ from click.testing import CliRunner
 from pandas.testing import assert_frame_equal
 from safetensors.torch import load_file
 
-from fcamlib import caption_runs, caption_tables, caption_training, plots, store
+from fcamlib import caption_computing, caption_tables, caption_training, plots, store
 from fcamlib.__main__ import main
+from fcamlib.caption_computing import trained_captioner
 from fcamlib.caption_evaluation import CaptionEvaluator
 from fcamlib.caption_metrics import coverage
-from fcamlib.caption_runs import CaptionRun, caption_run, trained_captioner
+from fcamlib.caption_runs import CaptionRun, caption_run
 from fcamlib.caption_training import CaptionTrainer
 from fcamlib.captioning import Captioner
 from fcamlib.checkpoint import Row
@@ -80,7 +81,7 @@ SIZES = {"train": 20, "validation": 5, "test": 9}
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A store of this test's own, and the small task in place of the scenes."""
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
-    monkeypatch.setattr(caption_runs, "caption_task", lambda data, seed, device=None: small_task(seed))
+    monkeypatch.setattr(caption_computing, "caption_task", lambda data, seed, device=None: small_task(seed))
     yield tmp_path
 
 
@@ -89,7 +90,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> list[CaptionRun]:
     """Runs of one epoch a phase: two seeds of all paradigms."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FCAM_RESULTS", str(tmp_path_factory.mktemp("finished")))
-        patch.setattr(caption_runs, "caption_task", lambda data, seed, device=None: small_task(seed))
+        patch.setattr(caption_computing, "caption_task", lambda data, seed, device=None: small_task(seed))
         given = {"epochs": 2, "switch_epoch": 1}
         paradigms = ("soft", "hard", "hybrid")
         return [caption_run(config(name, seeds=str(seed), **given)) for seed in (0, 1) for name in paradigms]
@@ -326,7 +327,7 @@ def test_frozen_features_of_a_folder_in_the_layout_of_coco(monkeypatch: pytest.M
     torch.manual_seed(0)
     network = FrozenEncoder(torch.nn.Conv2d(3, 6, 16, stride=16), "small", "0" * 64)
     monkeypatch.setattr("fcamlib.data.features.vgg19_encoder", lambda weights="": network)
-    monkeypatch.setattr(caption_runs, "caption_task", caption_task)
+    monkeypatch.setattr(caption_computing, "caption_task", caption_task)
     monkeypatch.setenv("FCAM_DATA", str(tmp_path / "data"))
     scenes = ScenesConfig(num_train=12, num_validation=2, num_test=7, image_size=64)
     folder = scenes_files(scenes, 0)["train2014"].parent
