@@ -14,11 +14,12 @@ from fcamlib.config.base import Frozen
 from fcamlib.errors import DataError
 
 FILE_ENDINGS = (".npz", ".jsonl", ".json")  # left out of the names of runs
-SAME_EVERYWHERE = ("hatexplain",)  # with a path or without: one data set, told apart by its fingerprint alone
-_FOLDERS = ("folder", "hatexplain")
+SAME_EVERYWHERE = ("hatexplain", "coco")  # with a path or without: one data set, told apart by its fingerprint alone
+_FOLDERS = ("folder", "hatexplain", "coco")
 _WANTED = {
     "folder": "give the path of a folder that holds train/<class>/ and test/<class>/ with pictures",
     "hatexplain": "give the path of the folder that holds dataset.json and post_id_divisions.json",
+    "coco": "give the path of the folder that holds annotations/, train2014/ and val2014/",
     "text": "give the path of a file with one JSON object a line, or of a folder with train.jsonl and test.jsonl",
     "series": "give the path of an .npz file of series",
     "bags": "give the path of an .npz file of bags",
