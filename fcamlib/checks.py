@@ -105,7 +105,17 @@ def _data_sets() -> list[Line]:
             state = f"damaged: {error.strerror}"
         missing = "absent; downloaded when first used"
         lines.append((name, missing if state == "absent" else state.replace("damaged", "DAMAGED")))
+    lines.append(("coco", _coco()))
     return lines + [(f"folder:{folder.name}", _folder_source(folder)) for folder in _picture_folders()]
+
+
+def _coco() -> str:
+    from fcamlib.data.coco import survey
+
+    try:
+        return survey(paths.data_dir() / "coco")
+    except OSError as error:
+        return f"NOT USABLE: '{error.filename}' cannot be read ({error.strerror})"
 
 
 def _digits() -> str:

@@ -15,6 +15,11 @@ from fcamlib.errors import DataError, UserError, explain
 
 CAPTION_DATASETS = ("scenes", "coco", "coco:PATH")
 COCO_SPLITS = ("train", "val")  # the official names; our test pictures are the official val
+COCO_URLS = {
+    "train2014": "http://images.cocodataset.org/zips/train2014.zip",
+    "val2014": "http://images.cocodataset.org/zips/val2014.zip",
+    "annotations_trainval2014": "http://images.cocodataset.org/annotations/annotations_trainval2014.zip",
+}
 SCENE_SIDES = 8  # the side of a scene is a multiple of this, so that a grid of regions fits
 
 
@@ -27,7 +32,7 @@ class ScenesConfig(TaskConfig):
     num_validation: int = Field(100, ge=1, le=1_000_000, description="validation pictures, held out from training")
     num_test: int = Field(200, ge=1, le=1_000_000, description="test pictures")
     image_size: int = Field(56, ge=48, le=512, description="side of a picture in pixels, a multiple of 8")
-    max_objects: int = Field(3, ge=1, le=3, description="shapes of the fullest pictures; numbers from 1 on are as likely")
+    max_objects: int = Field(3, ge=1, le=3, description="most shapes of a picture; every number up to it is as likely")
     min_count: int = Field(1, ge=1, description="occurrences in training captions that a word of the vocabulary needs")
     max_words: int = Field(20, ge=1, le=1_000, description="words of a caption that are trained on, from its start")
 
@@ -128,11 +133,9 @@ def coco_files(source: str) -> dict[str, Path]:
     missing = [place for place, file in files.items() if not file.is_file()]
     missing += [f"{place}/" for place, folder in folders.items() if not folder.is_dir()]
     if missing:
-        from fcamlib.data.coco import URLS  # imports torch, so only where needed
-
         archive = missing[0].rstrip("/") if missing[0].endswith("/") else "annotations_trainval2014"
         raise DataError(
-            f"dataset='{source}': there is no '{root / missing[0]}': unpack {URLS[archive]} into '{root}', "
+            f"dataset='{source}': there is no '{root / missing[0]}': unpack {COCO_URLS[archive]} into '{root}', "
             "or set FCAM_DATA to the folder around coco/."
         )
     return {**files, **folders}

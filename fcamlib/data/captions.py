@@ -13,6 +13,7 @@ Source: arXiv 2307.13421, experiments on MSCOCO.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,15 +25,18 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
+from fcamlib import paths
 from fcamlib.config.captions import CocoConfig, ScenesConfig, coco_files
 from fcamlib.data import coco
+from fcamlib.data.array_cache import Layout, kept
 from fcamlib.data.categories import category_words, word_categories
-from fcamlib.data.coco import CocoPicture
+from fcamlib.data.coco import CocoPicture, pictures_digest
 from fcamlib.data.sdc import Bank
 from fcamlib.data.vocabulary import PAD, build_vocabulary, encode, numbers_of
 from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
+IN_MEMORY = 2**30  # bytes of decoded pictures of a split that are held in memory
 _DRAW = 300  # keeps these draws apart from others of the same seed
 
 
@@ -100,9 +104,7 @@ class CaptionTask:
     title: str
 
 
-def caption_task(
-    config: ScenesConfig | CocoConfig, seed: int, device: torch.device | None = None
-) -> CaptionTask:
+def caption_task(config: ScenesConfig | CocoConfig, seed: int, device: torch.device | None = None) -> CaptionTask:
     """The pictures, captions and boxes of `config`.
 
     Parameters
@@ -160,7 +162,9 @@ def _pictures(
         for split in ("train2014", "val2014")
     }
     if read["train2014"].categories != read["val2014"].categories:
-        raise DataError(f"dataset='{source}': the categories of train2014 and val2014 differ: they have to be the same.")
+        raise DataError(
+            f"dataset='{source}': the categories of train2014 and val2014 differ: they have to be the same."
+        )
     official, test = list(read["train2014"].pictures), list(read["val2014"].pictures)
     if config.num_validation >= len(official):
         raise DataError(
@@ -190,11 +194,26 @@ def _drawn(pictures: list[CocoPicture], number: int, seed: list[int], what: str)
     return [pictures[place] for place in sorted(chosen.tolist())]
 
 
-def _bank(
-    pictures: Sequence[CocoPicture], config: ScenesConfig | CocoConfig, device: torch.device | None
-) -> Bank:
-    """What a model sees of `pictures`: pixels in [-1, 1]."""
-    return Bank(decoded(pictures, config.image_size), scale=2 / 255, shift=-1.0, pictures=True)
+def _bank(pictures: Sequence[CocoPicture], config: ScenesConfig | CocoConfig, device: torch.device | None) -> Bank:
+    """What a model sees of `pictures`: pixels in [-1, 1], or features of a frozen encoder."""
+    root = paths.data_dir() / "kept"
+    if isinstance(config, CocoConfig) and config.features == "vgg19":
+        from fcamlib.data.features import picture_features, vgg19_encoder
+
+        return Bank(picture_features(pictures, config.image_size, vgg19_encoder(config.weights), decoded, root, device))
+    return Bank(pixels(pictures, config.image_size, root), scale=2 / 255, shift=-1.0, pictures=True)
+
+
+def pixels(
+    pictures: Sequence[CocoPicture], image_size: int, root: Path, in_memory: int = IN_MEMORY
+) -> UInt8[Tensor, "P S S 3"]:
+    """The pictures as a model sees them, before scaling; more than `in_memory` bytes are decoded once, into `root`."""
+    shape = (len(pictures), image_size, image_size, 3)
+    if math.prod(shape) <= in_memory:
+        return decoded(pictures, image_size)
+    about = {"pictures": pictures_digest(pictures), "image_size": image_size}
+    layout = Layout("pictures", about, shape, torch.uint8, chunk=256)
+    return kept(layout, root, lambda chunk: decoded(pictures[chunk.start : chunk.stop], image_size))
 
 
 def decoded(pictures: Sequence[CocoPicture], image_size: int) -> UInt8[Tensor, "n S S 3"]:
@@ -237,7 +256,9 @@ def _data(
 
 def _objects(picture: CocoPicture, index: Mapping[int, int]) -> ObjectBoxes:
     """The objects that are, at least in part, within the centred square."""
-    placed = [(index[category], coco.cropped_box(box, picture.width, picture.height)) for category, box in picture.objects]
+    placed = [
+        (index[category], coco.cropped_box(box, picture.width, picture.height)) for category, box in picture.objects
+    ]
     inside = [(category, box) for category, box in placed if box is not None]
     boxes = torch.tensor([box for _, box in inside], dtype=torch.float64).reshape(-1, 4)
     return ObjectBoxes(tuple(category for category, _ in inside), boxes)

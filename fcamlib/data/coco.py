@@ -25,6 +25,7 @@ of their category. Format: https://cocodataset.org/#format-data.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import logging
 from collections import Counter
@@ -262,6 +263,12 @@ def read_picture(picture: CocoPicture, image_size: int) -> UInt8[np.ndarray, "S 
             f"{picture.width} x {picture.height}: put the official picture there."
         )
     return np.asarray(ImageOps.fit(converted, (image_size, image_size), Image.Resampling.BILINEAR))
+
+
+def pictures_digest(pictures: Sequence[CocoPicture]) -> str:
+    """sha256 over the names and sizes of the pictures' files, in order."""
+    lines = (f"{picture.file.name}\t{picture.file.stat().st_size}" for picture in pictures)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def survey(root: Path) -> str:

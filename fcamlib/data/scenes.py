@@ -318,7 +318,9 @@ def _caption(generator: np.random.Generator, shapes: Sequence[Shape], ground: st
         first, *others = SHAPE_WORDS[shape.category]
         is_usual = not others or generator.random() >= SYNONYM_SHARE
         nouns.append(f"{shape.colour} {first if is_usual else generator.choice(others)}")
-    if len(nouns) < 3 or generator.random() < 0.5:  # "a red circle, a blue box and ..." or "a red circle, blue box and ..."
+    if (
+        len(nouns) < 3 or generator.random() < 0.5
+    ):  # "a red circle, a blue box and ..." or "a red circle, blue box and ..."
         nouns[1:] = [f"a {noun}" for noun in nouns[1:]]
     nouns[0] = f"a {nouns[0]}"
     joint = str(generator.choice(_JOINTS)) if len(nouns) == 2 else "{} and {}"
