@@ -162,9 +162,7 @@ def _pictures(
         for split in ("train2014", "val2014")
     }
     if read["train2014"].categories != read["val2014"].categories:
-        raise DataError(
-            f"dataset='{source}': the categories of train2014 and val2014 differ: they have to be the same."
-        )
+        raise DataError(f"dataset='{source}': train2014 and val2014 have other categories: they have to be the same.")
     official, test = list(read["train2014"].pictures), list(read["val2014"].pictures)
     if config.num_validation >= len(official):
         raise DataError(
@@ -256,9 +254,8 @@ def _data(
 
 def _objects(picture: CocoPicture, index: Mapping[int, int]) -> ObjectBoxes:
     """The objects that are, at least in part, within the centred square."""
-    placed = [
-        (index[category], coco.cropped_box(box, picture.width, picture.height)) for category, box in picture.objects
-    ]
+    width, height = picture.width, picture.height
+    placed = [(index[category], coco.cropped_box(box, width, height)) for category, box in picture.objects]
     inside = [(category, box) for category, box in placed if box is not None]
     boxes = torch.tensor([box for _, box in inside], dtype=torch.float64).reshape(-1, 4)
     return ObjectBoxes(tuple(category for category, _ in inside), boxes)

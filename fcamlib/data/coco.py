@@ -18,8 +18,8 @@ refused in one sentence, or left out and counted in the log:
 | a picture with captions that the instances file does not know             | kept without boxes, counted |
 | a box of an unknown picture, an unknown category, or without area         | left out, counted          |
 
-Grey and CMYK pictures become RGB. A picture is cropped to its centred square and resized. Boxes of crowds count as boxes
-of their category. Format: https://cocodataset.org/#format-data.
+Grey and CMYK pictures become RGB. A picture is cropped to its centred square and resized. Boxes of crowds count as
+boxes of their category. Format: https://cocodataset.org/#format-data.
 """
 
 from __future__ import annotations
@@ -38,23 +38,18 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageOps
 from pycocotools.coco import COCO
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
-from typing_extensions import TypedDict
+from pydantic import BaseModel, Field, ValidationError
 
+from fcamlib.config.captions import COCO_URLS
 from fcamlib.data.vocabulary import words_of
 from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
 
-URLS = {
-    "train2014": "http://images.cocodataset.org/zips/train2014.zip",
-    "val2014": "http://images.cocodataset.org/zips/val2014.zip",
-    "annotations_trainval2014": "http://images.cocodataset.org/annotations/annotations_trainval2014.zip",
-}
 Box = tuple[float, float, float, float]
 
 
-class PictureEntry(TypedDict):
+class PictureEntry(BaseModel):
     """One entry of `images`."""
 
     id: int
@@ -63,7 +58,7 @@ class PictureEntry(TypedDict):
     height: Annotated[int, Field(ge=1)]
 
 
-class CaptionEntry(TypedDict):
+class CaptionEntry(BaseModel):
     """One entry of a captions file's `annotations`."""
 
     id: int
@@ -71,7 +66,7 @@ class CaptionEntry(TypedDict):
     caption: str
 
 
-class InstanceEntry(TypedDict):
+class InstanceEntry(BaseModel):
     """One entry of an instances file's `annotations`: x, y of the upper left corner, width, height in pixels."""
 
     id: int
@@ -80,7 +75,7 @@ class InstanceEntry(TypedDict):
     bbox: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=4, max_length=4)]
 
 
-class CategoryEntry(TypedDict):
+class CategoryEntry(BaseModel):
     """One entry of `categories`."""
 
     id: int
@@ -189,13 +184,13 @@ def _texts(captioned: COCO, left_out: Counter[str]) -> dict[int, tuple[tuple[str
 def _indexed(file: Path, schema: type[CaptionsFile] | type[InstancesFile], source: str) -> COCO:
     """pycocotools' index of the fields needed; one sentence for the first fault of the file."""
     try:
-        content = TypeAdapter(schema).validate_json(file.read_bytes())
+        content = schema.model_validate_json(file.read_bytes())
     except OSError as error:
         raise DataError(f"dataset='{source}': the file '{file}' cannot be read ({error.strerror}).") from None
     except ValidationError as error:
         raise _wrong(file, source, _fault(error)) from None
     index = COCO()
-    index.dataset = {name: getattr(content, name) for name in schema.model_fields}
+    index.dataset = content.model_dump()
     with contextlib.redirect_stdout(io.StringIO()):  # it prints
         index.createIndex()
     sizes = {"images": len(index.imgs), "annotations": len(index.anns), "categories": len(index.cats)}
@@ -208,7 +203,7 @@ def _indexed(file: Path, schema: type[CaptionsFile] | type[InstancesFile], sourc
 
 def _wrong(file: Path, source: str, what: str) -> DataError:
     return DataError(
-        f"dataset='{source}': '{file}': {what}: unpack it anew from {URLS['annotations_trainval2014']}, or mend it."
+        f"dataset='{source}': '{file}': {what}: unpack it anew from {COCO_URLS['annotations_trainval2014']}, or mend it."
     )
 
 
@@ -239,7 +234,7 @@ def check_pictures(pictures: Sequence[CocoPicture], source: str) -> None:
     missing = [picture.file for picture in pictures if not picture.file.is_file()]
     if missing:
         folder = missing[0].parent
-        get = f"unpack {URLS[folder.name]} anew" if folder.name in URLS else "put them there"
+        get = f"unpack {COCO_URLS[folder.name]} anew" if folder.name in COCO_URLS else "put them there"
         raise DataError(
             f"dataset='{source}': {len(missing):,} of {len(pictures):,} pictures are missing, the first is "
             f"'{missing[0]}': {get}."

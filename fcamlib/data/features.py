@@ -32,7 +32,6 @@ from fcamlib.errors import DataError
 VGG19_CUT = 36  # layers of `features` that are kept: all but the last, a max-pooling
 CHUNK = 64  # pictures that are encoded at once
 _HASHED_NAME = re.compile(r"-([0-9a-f]{8,64})\.\w+$")
-_TRANSFORMS = VGG19_Weights.IMAGENET1K_V1.transforms()
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,8 @@ def picture_features(
 
 def normalised(pixels: UInt8[Tensor, "n S S 3"]) -> Tensor:
     """(value / 255 - mean) / deviation of ImageNet's channels, in float32: (n, 3, S, S)."""
-    mean, deviation = (torch.tensor(v, device=pixels.device) for v in (_TRANSFORMS.mean, _TRANSFORMS.std))
+    usual = VGG19_Weights.IMAGENET1K_V1.transforms()
+    mean, deviation = (torch.tensor(values, device=pixels.device) for values in (usual.mean, usual.std))
     return ((pixels.float() / 255 - mean) / deviation).permute(0, 3, 1, 2).contiguous()
 
 

@@ -2,8 +2,9 @@
 
 A picture shows one to three shapes of different kinds, a quarter to a third of its width, on a dark or a light textured
 ground. A kind of shape is a category: it has an outline and a pattern of its own, so that a region of 8 pixels tells
-it; the colour is drawn freely. Each picture has five captions of at most ten words, which name every shape with its colour,
-from left to right, in varied sentences. Annotations hold the exact mask of each shape, and the box around its pixels.
+it; the colour is drawn freely. Each picture has five captions of at most ten words, which name every shape with its
+colour, from left to right, in varied sentences. Annotations hold the exact mask of each shape, and the box around its
+pixels.
 
 The data set is written once, beside its place and then renamed whole, into the folder of data sets, or where that is
 read-only into the user's cache folder; its checksums are verified before each use.
@@ -119,8 +120,8 @@ def _prepared(config: ScenesConfig, seed: int) -> Path:
         except OSError as error:
             fault = error
     raise DataError(
-        f"dataset='scenes': cannot write into {roots[0]} nor {roots[1]} ({fault.strerror if fault else ''}): make one of "
-        "them writable, free some space, or set FCAM_DATA to another folder."
+        f"dataset='scenes': cannot write into {roots[0]} nor {roots[1]} ({fault.strerror if fault else ''}): make one "
+        "of them writable, free some space, or set FCAM_DATA to another folder."
     )
 
 
@@ -318,9 +319,7 @@ def _caption(generator: np.random.Generator, shapes: Sequence[Shape], ground: st
         first, *others = SHAPE_WORDS[shape.category]
         is_usual = not others or generator.random() >= SYNONYM_SHARE
         nouns.append(f"{shape.colour} {first if is_usual else generator.choice(others)}")
-    if (
-        len(nouns) < 3 or generator.random() < 0.5
-    ):  # "a red circle, a blue box and ..." or "a red circle, blue box and ..."
+    if len(nouns) < 3 or generator.random() < 0.5:  # else "a red circle, blue box and green star"
         nouns[1:] = [f"a {noun}" for noun in nouns[1:]]
     nouns[0] = f"a {nouns[0]}"
     joint = str(generator.choice(_JOINTS)) if len(nouns) == 2 else "{} and {}"
