@@ -1,0 +1,129 @@
+"""A captioning run: what its numbers depend on, and the parameters that people set for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from fcamlib.config.base import Device, Frozen, Precision, Seeds, StoredConfig, _as_names
+from fcamlib.config.captions import CaptionsData
+from fcamlib.config.sources import portable_source
+from fcamlib.errors import UserError, explain
+
+CaptionParadigm = Literal["soft", "hard"]
+CaptionSchedule = Literal["soft", "hard", "hybrid"]
+CAPTION_SCHEDULES: tuple[CaptionSchedule, ...] = ("soft", "hard", "hybrid")
+CaptionSchedules = Annotated[tuple[CaptionSchedule, ...], BeforeValidator(_as_names), Field(min_length=1)]
+EncoderName = Literal["smallcnn", "features"]
+StartName = Literal["zero", "learned", "mean"]
+Credit = Literal["caption", "rest"]
+
+
+class CaptionPhase(Frozen):
+    """One stretch of training with one loss, a fresh optimiser (Adam) and a fresh baseline."""
+
+    paradigm: CaptionParadigm = Field(description="soft, or hard by REINFORCE")
+    epochs: int = Field(ge=1, le=100_000, description="passes over the training captions")
+    encoder_learning_rate: float = Field(ge=0, le=100, description="of the encoder; without effect on features")
+    decoder_learning_rate: float = Field(gt=0, le=100, description="of everything else")
+
+
+class CaptionModelConfig(Frozen):
+    """Sizes of encoder and decoder. The paper's are the defaults; source: arXiv 2307.13421, experiments on MSCOCO."""
+
+    encoder: EncoderName = Field("features", description="smallcnn, trained from scratch, or frozen features")
+    region_dim: int = Field(512, ge=1, le=65_536, description="numbers of a region of smallcnn")
+    attention_dim: int = Field(256, ge=1, le=65_536, description="units of additive attention")
+    embedding_dim: int = Field(512, ge=1, le=65_536, description="numbers of a word's vector")
+    hidden_dim: int = Field(512, ge=1, le=65_536, description="units of the LSTM")
+    state_sees: Literal["region", "word"] = "region"
+    start_state: StartName = Field("mean", description="LSTM's first state: zero, learned, or from the mean region")
+
+
+class CaptionTrainingConfig(Frozen):
+    """How a captioning model is trained and read out, and how the numbers are computed."""
+
+    batch_size: int = Field(100, ge=1, description="captions per step")
+    gradient_clip: float = Field(5.0, gt=0, description="largest norm of the gradient of all weights")
+    teacher_forcing: float = Field(
+        1.0, ge=0, le=1, description="probability that the word before is the caption's own, not the model's guess"
+    )
+    baseline_momentum: float = Field(0.9, ge=0, lt=1, description="of the moving average of rewards, subtracted")
+    credit: Credit = Field(
+        "caption", description="rewards a region with the log probability of the caption, or of its rest"
+    )
+    entropy_weight: float = Field(0.0, ge=0, le=100, description="weight of attention's entropy in the hard loss")
+    max_words: int = Field(15, ge=1, le=1_000, description="words after which decoding stops")
+    precision: Precision = Field("float32", description="floating-point format")
+    threads: int = Field(1, ge=1, le=256, description="CPU threads")
+    device: Device = Field("auto", description="auto: CUDA when present, except in float64")
+    evaluate_every: int = Field(1, ge=1, description="epochs between evaluations on validation and test")
+
+
+class CaptionRunConfig(StoredConfig):
+    """Everything that the numbers of a captioning run depend on."""
+
+    kind: Literal["captions"] = "captions"
+    data: CaptionsData
+    model: CaptionModelConfig
+    phases: tuple[CaptionPhase, ...] = Field(min_length=1)
+    training: CaptionTrainingConfig = CaptionTrainingConfig()
+    seed: int = Field(ge=0, le=2**31 - 1, description="draws weights, batches and regions; of scenes also the pictures")
+
+    @property
+    def paradigm(self) -> str:
+        """soft, hard, "hybrid" for soft then hard, otherwise joined by "+"."""
+        names = list(dict.fromkeys(phase.paradigm for phase in self.phases))
+        return names[0] if len(names) == 1 else "hybrid" if names == ["soft", "hard"] else "+".join(names)
+
+    @property
+    def prefix(self) -> CaptionRunConfig | None:
+        """The run of all phases but the last, whose weights this one goes on from; None of a single phase."""
+        return self.model_copy(update={"phases": self.phases[:-1]}) if len(self.phases) > 1 else None
+
+    @property
+    def name(self) -> str:
+        """Readable name with the first 8 hex digits of the config's hash."""
+        return f"captions-{self.data.slug}-{self.paradigm}-s{self.seed}-{self.digest()[:8]}"
+
+    def portable(self) -> CaptionRunConfig:
+        """The same with the data source without its path."""
+        data = self.data.model_copy(update={"source": portable_source(self.data.source)})
+        return self.model_copy(update={"data": data})
+
+
+_SCENES: dict[str, Any] = {
+    "encoder": "smallcnn",
+    "region_dim": 64,
+    "attention_dim": 64,
+    "embedding_dim": 64,
+    "hidden_dim": 128,
+    "start_state": "zero",
+    "epochs": 10,
+    "switch_epoch": 6,
+    "encoder_learning_rate": 2e-3,
+    "decoder_learning_rate": 2e-3,
+    "later_encoder_learning_rate": 5e-4,
+    "later_decoder_learning_rate": 5e-4,
+    "credit": "rest",
+    "precision": "float64",
+}
+_COCO: dict[str, Any] = {  # the paper's, as far as its public scripts state them
+    "encoder": "features",
+    "region_dim": 512,
+    "attention_dim": 256,
+    "embedding_dim": 512,
+    "hidden_dim": 512,
+    "start_state": "mean",
+    "epochs": 20,
+    "switch_epoch": 10,
+    "encoder_learning_rate": 1e-5,
+    "decoder_learning_rate": 1e-3,
+    "later_encoder_learning_rate": 1e-7,
+    "later_decoder_learning_rate": 1e-5,
+    "credit": "caption",
+    "precision": "float32",
+}
+CAPTION_DEFAULTS = {"scenes": _SCENES, "coco": _COCO}
