@@ -21,7 +21,7 @@ STRIDE = 8  # pixels of a region's side in `SmallCNN`
 
 
 class SmallCNN(nn.Module):
-    """Three 3x3 convolutions of stride 2: a region is 8 x 8 pixels and sees 15 x 15, so that none sees the picture.
+    """A region is a cell of 8 x 8 pixels and sees the 16 x 16 around it, so that none sees the picture.
 
     Nothing is normalised over the picture, which would tell every region about all others: what a region does not
     show, the decoder can only learn by attending to another one. A region's place is added as a learned vector.
@@ -39,12 +39,11 @@ class SmallCNN(nn.Module):
         if side % STRIDE:
             raise UserError(f"picture_size={side} does not fit the encoder smallcnn: give a multiple of {STRIDE}.")
         width = max(8, region_dim // 2)
+        # Patches of 4 x 4, then 4 x 4 of them in steps of two: the same margin of 4 pixels on every side of a cell.
         self.layers = nn.Sequential(
-            nn.Conv2d(3, width, 3, stride=2, padding=1),
+            nn.Conv2d(3, width, 4, stride=4),
             nn.ReLU(),
-            nn.Conv2d(width, width, 3, stride=2, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(width, region_dim, 3, stride=2, padding=1),
+            nn.Conv2d(width, region_dim, 4, stride=2, padding=1),
             nn.ReLU(),
             nn.Conv2d(region_dim, region_dim, 1),
         )
