@@ -37,9 +37,7 @@ class Greedy:
     real: Bool[Tensor, "B T"]
 
 
-def greedy(
-    model: Captioner, regions: Regions, context: Context, max_words: int, names: Float[Tensor, "V C"]
-) -> Greedy:
+def greedy(model: Captioner, regions: Regions, context: Context, max_words: int, names: Float[Tensor, "V C"]) -> Greedy:
     """The most probable next word, one after the other, until <end> or `max_words` words.
 
     Parameters

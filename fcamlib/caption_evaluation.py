@@ -195,4 +195,3 @@ def trimmed(tokens: Int[Tensor, "B T1"]) -> Int[Tensor, "B t1"]:
     """The same captions without the places at the end that are padding in all of them."""
     longest = int(real_words(tokens).sum(dim=1).max())
     return tokens[:, : longest + 1]
-

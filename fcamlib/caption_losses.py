@@ -137,7 +137,7 @@ def enumerated_loss(model: Captioner, regions: Regions, tokens: Int[Tensor, "B T
     tokens = tokens[captions]  # (B S, T + 1)
     real = real_words(tokens)
     output = model(regions.take(captions), tokens, "given", sequences.repeat(batch, 1))
-    # Sequences that differ only behind a caption's end count L times each; their weights there sum to 1.
-    behind = output.log_alpha.gather(2, sequences.repeat(batch, 1)[..., None]).squeeze(2)  # (B S, T)
+    # Behind a caption's end the places go through all regions too, where their weights sum to 1.
+    taken = output.log_alpha.gather(2, sequences.repeat(batch, 1)[..., None]).squeeze(2)  # (B S, T)
     loss = -word_log_prob(output.log_prob, tokens, real).sum(dim=1)
-    return (behind.sum(dim=1).exp() * loss).sum() / (real.sum() / number)
+    return (taken.sum(dim=1).exp() * loss).sum() / (real.sum() / number)

@@ -55,7 +55,9 @@ def bleu(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> di
     most = max(map(len, references))
     # sacrebleu takes the i-th reference of every picture together, None where a picture has fewer.
     streams = [[" ".join(own[i]) if i < len(own) else None for own in references] for i in range(most)]
-    return {f"bleu{order}": float(_scorer(order).corpus_score(said, streams).score) for order in range(1, MAX_ORDER + 1)}
+    return {
+        f"bleu{order}": float(_scorer(order).corpus_score(said, streams).score) for order in range(1, MAX_ORDER + 1)
+    }
 
 
 def bleu_settings() -> str:

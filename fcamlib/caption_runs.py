@@ -32,7 +32,9 @@ WEIGHTS = "model.safetensors"
 CaptionRun = Stored[CaptionRunConfig]
 
 
-def caption_run(config: CaptionRunConfig, on_epoch: Callable[[Row], None] | None = None, fresh: bool = False) -> CaptionRun:
+def caption_run(
+    config: CaptionRunConfig, on_epoch: Callable[[Row], None] | None = None, fresh: bool = False
+) -> CaptionRun:
     """The run of `config`: from the store, recorded ones first, or computed and stored.
 
     Its phases but the last are a run of their own, which is looked up or computed in the same way. An interrupted run

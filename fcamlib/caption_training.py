@@ -117,7 +117,11 @@ class CaptionTrainer:
             pictures, tokens = pictures_at(self.data, rows, self.numerics), tokens.to(device)
             with self.numerics.autocasting():
                 loss, entropy = self._loss(
-                    pictures, place.to(device), tokens, quantiles.to(device), guesses.to(device) < training.teacher_forcing
+                    pictures,
+                    place.to(device),
+                    tokens,
+                    quantiles.to(device),
+                    guesses.to(device) < training.teacher_forcing,
                 )
             number = int(real_words(tokens).sum())
             if not bool(torch.isfinite(loss)):

@@ -81,7 +81,9 @@ class Captioner(nn.Module):
         self.embedding = nn.Embedding(num_words, config.embedding_dim)
         self.attention = AdditiveAttention(region_dim, config.hidden_dim, config.attention_dim)
         self.start = StartState(config.start_state, region_dim, config.hidden_dim)
-        self.cell = nn.LSTMCell(config.embedding_dim + (region_dim if config.state_sees == 'region' else 0), config.hidden_dim)
+        self.cell = nn.LSTMCell(
+            config.embedding_dim + (region_dim if config.state_sees == "region" else 0), config.hidden_dim
+        )
         self.output = nn.Linear(config.hidden_dim + region_dim, num_words)
         initialise(self, generator)
 

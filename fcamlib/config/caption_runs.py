@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from fcamlib.config.base import Device, Frozen, Precision, Seeds, StoredConfig, _as_names
-from fcamlib.config.captions import CaptionsData
+from fcamlib.config.captions import CaptionsData, ScenesConfig
 from fcamlib.config.sources import portable_source
 from fcamlib.errors import UserError, explain
 
@@ -38,7 +38,9 @@ class CaptionModelConfig(Frozen):
     attention_dim: int = Field(256, ge=1, le=65_536, description="units of additive attention")
     embedding_dim: int = Field(512, ge=1, le=65_536, description="numbers of a word's vector")
     hidden_dim: int = Field(512, ge=1, le=65_536, description="units of the LSTM")
-    state_sees: Literal["region", "word"] = "region"
+    state_sees: Literal["region", "word"] = Field(
+        "region", description="LSTM's input: the word before and the attended region, or that word alone"
+    )
     start_state: StartName = Field("mean", description="LSTM's first state: zero, learned, or from the mean region")
 
 
@@ -101,14 +103,16 @@ _SCENES: dict[str, Any] = {
     "embedding_dim": 64,
     "hidden_dim": 128,
     "start_state": "zero",
-    "epochs": 10,
-    "switch_epoch": 6,
-    "encoder_learning_rate": 2e-3,
-    "decoder_learning_rate": 2e-3,
-    "later_encoder_learning_rate": 5e-4,
-    "later_decoder_learning_rate": 5e-4,
+    "state_sees": "word",
+    "epochs": 20,
+    "switch_epoch": 14,
+    "encoder_learning_rate": 4e-3,
+    "decoder_learning_rate": 4e-3,
+    "later_encoder_learning_rate": 1e-3,
+    "later_decoder_learning_rate": 1e-3,
+    "batch_size": 50,
     "credit": "rest",
-    "precision": "float64",
+    "precision": "float32",
 }
 _COCO: dict[str, Any] = {  # the paper's, as far as its public scripts state them
     "encoder": "features",
@@ -117,13 +121,125 @@ _COCO: dict[str, Any] = {  # the paper's, as far as its public scripts state the
     "embedding_dim": 512,
     "hidden_dim": 512,
     "start_state": "mean",
+    "state_sees": "region",
     "epochs": 20,
     "switch_epoch": 10,
     "encoder_learning_rate": 1e-5,
     "decoder_learning_rate": 1e-3,
     "later_encoder_learning_rate": 1e-7,
     "later_decoder_learning_rate": 1e-5,
+    "batch_size": 100,
     "credit": "caption",
     "precision": "float32",
 }
 CAPTION_DEFAULTS = {"scenes": _SCENES, "coco": _COCO}
+
+
+class CaptionExperiment(Frozen):
+    """A grid of captioning runs, as people set it: every paradigm with every seed.
+
+    0, "" and -1 mean the default of the data source. All paradigms have two phases of the same lengths and learning
+    rates, each with a fresh optimiser, and differ in nothing but the loss: soft then soft, hard then hard, and the
+    hybrid soft then hard. The first phase of soft attention and of the hybrid is one and the same.
+    """
+
+    dataset: str = Field("scenes", description="scenes, coco or coco:PATH")
+    paradigms: CaptionSchedules = Field(CAPTION_SCHEDULES, description="any of soft, hard, hybrid (soft, then hard)")
+    seeds: Seeds = Field((0,), description="each draws weights, batches and regions; of scenes also the pictures")
+    epochs: int = Field(0, ge=0, le=100_000, description="epochs of training")
+    switch_epoch: int = Field(0, ge=0, description="epochs of the first phase")
+    encoder_learning_rate: float = Field(0, ge=0, le=100, description="of the encoder in the first phase")
+    decoder_learning_rate: float = Field(0, ge=0, le=100, description="of the decoder in the first phase")
+    later_encoder_learning_rate: float = Field(0, ge=0, le=100, description="of the encoder in the second phase")
+    later_decoder_learning_rate: float = Field(0, ge=0, le=100, description="of the decoder in the second phase")
+    batch_size: int = Field(0, ge=0, description="captions per step")
+    gradient_clip: float = Field(5.0, gt=0, description="largest norm of the gradient of all weights")
+    teacher_forcing: float = Field(
+        1.0, ge=0, le=1, description="probability that the word before is the caption's own, not the model's guess"
+    )
+    baseline_momentum: float = Field(0.9, ge=0, lt=1, description="of REINFORCE's moving average, which is subtracted")
+    credit: Literal["", "caption", "rest"] = Field(
+        "", description="rewards of a region: the whole caption, or its rest"
+    )
+    entropy_weight: float = Field(0.0, ge=0, le=100, description="weight of attention's entropy in the hard loss")
+    encoder: Literal["", "smallcnn", "features"] = Field("", description="smallcnn, or frozen features")
+    region_dim: int = Field(0, ge=0, le=65_536, description="numbers of a region of smallcnn")
+    attention_dim: int = Field(0, ge=0, le=65_536, description="units of additive attention")
+    embedding_dim: int = Field(0, ge=0, le=65_536, description="numbers of a word's vector")
+    hidden_dim: int = Field(0, ge=0, le=65_536, description="units of the LSTM")
+    start_state: Literal["", "zero", "learned", "mean"] = Field("", description="LSTM's first state")
+    state_sees: Literal["", "region", "word"] = Field(
+        "", description="LSTM's input: word and region, or the word alone"
+    )
+    max_words: int = Field(15, ge=1, le=1_000, description="words after which decoding stops")
+    precision: Literal["", Precision] = Field("", description="float64, float32, tfloat32 (on a GPU) or bfloat16")
+    threads: int = Field(1, ge=1, le=256, description="CPU threads")
+    device: Device = Field("auto", description="auto (CUDA when present, except in float64), cpu or cuda")
+    evaluate_every: int = Field(1, ge=1, description="epochs between evaluations")
+
+    @model_validator(mode="after")
+    def _check(self) -> CaptionExperiment:
+        if self.kind not in CAPTION_DEFAULTS or (self.kind == "scenes" and self.dataset != "scenes"):
+            raise ValueError(f"dataset='{self.dataset}' is unknown: choose scenes, coco or coco:PATH")
+        for name in ("seeds", "paradigms"):
+            values = getattr(self, name)
+            if len(set(values)) < len(values):
+                raise ValueError(f"{name}={','.join(map(str, values))} names a value twice: give each once")
+        epochs, switch = self._filled("epochs"), self._filled("switch_epoch")
+        if not 0 < switch < epochs:
+            raise ValueError(
+                f"switch_epoch={switch} does not lie inside epochs={epochs}: give each phase at least one epoch"
+            )
+        return self
+
+    @property
+    def kind(self) -> str:
+        """The data source's name without a path."""
+        return self.dataset.split(":", 1)[0]
+
+    def configs(self) -> list[CaptionRunConfig]:
+        """The runs of the grid, paradigm by paradigm, seed by seed."""
+        data = self._data()
+        model = CaptionModelConfig(**{name: self._filled(name) for name in CaptionModelConfig.model_fields})
+        training = CaptionTrainingConfig(**{name: self._filled(name) for name in CaptionTrainingConfig.model_fields})
+        return [
+            CaptionRunConfig(data=data, model=model, phases=self._phases(paradigm), training=training, seed=seed)
+            for paradigm in self.paradigms
+            for seed in self.seeds
+        ]
+
+    def _data(self) -> CaptionsData:
+        return ScenesConfig()
+
+    def _phases(self, paradigm: CaptionSchedule) -> tuple[CaptionPhase, ...]:
+        switch = self._filled("switch_epoch")
+        return tuple(
+            CaptionPhase(
+                paradigm=loss,
+                epochs=epochs,
+                encoder_learning_rate=self._filled(f"{prefix}encoder_learning_rate"),
+                decoder_learning_rate=self._filled(f"{prefix}decoder_learning_rate"),
+            )
+            for loss, epochs, prefix in zip(
+                LOSSES[paradigm], (switch, self._filled("epochs") - switch), ("", "later_"), strict=True
+            )
+        )
+
+    def _filled(self, name: str) -> Any:
+        """The user's value of a field, or its data source's default where it has one."""
+        return getattr(self, name) or CAPTION_DEFAULTS[self.kind].get(name, getattr(self, name))
+
+
+LOSSES: dict[CaptionSchedule, tuple[CaptionParadigm, CaptionParadigm]] = {
+    "soft": ("soft", "soft"),
+    "hard": ("hard", "hard"),
+    "hybrid": ("soft", "hard"),
+}
+
+
+def caption_experiment(parameters: Mapping[str, Any]) -> CaptionExperiment:
+    """Parameters as text or values -> a checked experiment; the first fault is one sentence (`UserError`)."""
+    try:
+        return CaptionExperiment.model_validate(dict(parameters))
+    except ValidationError as error:
+        raise UserError(explain(error, CaptionExperiment)) from None
