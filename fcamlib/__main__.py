@@ -1,4 +1,6 @@
-"""Command line: `fcam run`, `grid`, `crossval`, `sweep`, `list`, `check`, `record`, `bench`; also `python -m fcamlib`.
+"""Command line: `fcam run`, `grid`, `caption`, `crossval`, `sweep`, `list`, `check`, `record`, `bench`.
+
+Also `python -m fcamlib`.
 
 What imports torch or pandas is imported by the command that needs it, so that `fcam --help` answers at once.
 """
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 LAZY = {  # command -> module and name
     "bench": ("fcamlib.bench", "bench_command"),
+    "caption": ("fcamlib.caption_command", "caption_command"),
     "crossval": ("fcamlib.crossval", "crossval_command"),
     "sweep": ("fcamlib.sweep_command", "sweep_command"),
 }

@@ -18,7 +18,7 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-OPTIONAL = {"mil"}  # extras that the book and its environment do without
+OPTIONAL = {"captions", "mil"}  # extras that the book and its environment do without
 DECLARED = [
     Requirement(line) for line in (*PROJECT["dependencies"], *(line for extra in EXTRAS.values() for line in extra))
 ]
