@@ -5,6 +5,7 @@ a white card of fixed size, readable on a light and on a dark page, with one col
 paradigm throughout.
 """
 
+from fcamlib.plots.captions import CaptionExample, caption_curves, caption_heatmaps, word_attention
 from fcamlib.plots.curves import learning_curves, saif_over_tau
 from fcamlib.plots.folds import crossval_accuracy
 from fcamlib.plots.gallery import attention_gallery
@@ -20,10 +21,13 @@ from fcamlib.plots.theory import curvature, flow_curves, phase_portrait, speed_r
 __all__ = [
     "PARADIGM_LABEL",
     "PARADIGM_STYLE",
+    "CaptionExample",
     "PageFigure",
     "ParadigmStyle",
     "accuracy_saif_summary",
     "attention_gallery",
+    "caption_curves",
+    "caption_heatmaps",
     "crossval_accuracy",
     "curvature",
     "fixed_focus_curves",
@@ -38,4 +42,5 @@ __all__ = [
     "series_attention",
     "speed_ratios",
     "style",
+    "word_attention",
 ]

@@ -1,0 +1,337 @@
+"""Captioning runs: evaluation by hand, phases that are shared, resumption to the same numbers, the command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from pandas.testing import assert_frame_equal
+from safetensors.torch import load_file
+
+from fcamlib import caption_runs, caption_tables, caption_training, plots, store
+from fcamlib.__main__ import main
+from fcamlib.caption_decoding import words_of
+from fcamlib.caption_evaluation import CaptionEvaluator
+from fcamlib.caption_metrics import coverage
+from fcamlib.caption_runs import caption_run, trained_captioner
+from fcamlib.caption_training import CaptionTrainer
+from fcamlib.captioning import Captioner
+from fcamlib.checkpoint import Row
+from fcamlib.config.caption_runs import CaptionRunConfig, caption_experiment
+from fcamlib.data.captions import CaptionData, CaptionTask, ObjectBoxes
+from fcamlib.data.sdc import Bank
+from fcamlib.errors import DivergenceError, UserError
+from fcamlib.numerics import PLAIN
+
+WORDS = ("<pad>", "<start>", "<end>", "<unk>", "a", "dark", "light", "dot", "bar", "spot")
+CATEGORIES = ("dot", "bar")
+SMALL = {
+    "epochs": 4, "switch_epoch": 2, "batch_size": 7, "precision": "float64", "device": "cpu", "region_dim": 8,
+    "attention_dim": 4, "embedding_dim": 4, "hidden_dim": 6, "encoder_learning_rate": 0.01,
+    "decoder_learning_rate": 0.01,
+}  # fmt: skip
+
+
+def split(number: int, seed: int) -> CaptionData:
+    """Pictures of 16 x 16 pixels with an object in one of their four cells, each with two captions of two lengths."""
+    draws = np.random.default_rng(seed)
+    cell, category, shade = (
+        draws.integers(4, size=number),
+        draws.integers(2, size=number),
+        draws.integers(2, size=number),
+    )
+    pixels = np.full((number, 16, 16, 3), 90, dtype=np.uint8)
+    captions, boxes = [], []
+    for row in range(number):
+        y, x = divmod(int(cell[row]), 2)
+        part = pixels[row, 8 * y : 8 * y + 8, 8 * x : 8 * x + 8]
+        part[:, :, category[row]] = 255 * shade[row]
+        noun = CATEGORIES[category[row]]
+        captions.append((("a", ("dark", "light")[shade[row]], noun), (noun,)))
+        boxes.append(ObjectBoxes((int(category[row]),), torch.tensor([[x / 2, y / 2, x / 2 + 0.5, y / 2 + 0.5]])))
+    flat = [(row, words) for row, own in enumerate(captions) for words in own]
+    tokens = torch.zeros(len(flat), 5, dtype=torch.long)
+    for place, (_, words) in enumerate(flat):
+        numbers = [1, *(WORDS.index(word) for word in words), 2]
+        tokens[place, : len(numbers)] = torch.tensor(numbers)
+    picture = torch.tensor([row for row, _ in flat])
+    bank = Bank(torch.from_numpy(pixels), 1 / 127.5, -1.0, pictures=True)
+    return CaptionData(bank, picture, tokens, tuple(captions), tuple(boxes), torch.arange(number))
+
+
+def small_task(seed: int = 0) -> CaptionTask:
+    splits = {name: split(number, seed + place) for place, (name, number) in enumerate(SIZES.items())}
+    naming = torch.tensor([-1] * 7 + [0, 1, 0])  # a spot is a dot
+    return CaptionTask(splits, WORDS, CATEGORIES, naming, "scenes")
+
+
+SIZES = {"train": 20, "validation": 5, "test": 9}
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A store of this test's own, and the small task in place of the scenes."""
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
+    monkeypatch.setattr(caption_runs, "caption_task", lambda data, seed: small_task(seed))
+    yield tmp_path
+
+
+def config(paradigm: str = "hybrid", **changes: Any) -> CaptionRunConfig:
+    (found,) = caption_experiment({**SMALL, "paradigms": paradigm, **changes}).configs()
+    return found
+
+
+def model_of(run_config: CaptionRunConfig, task: CaptionTask) -> Captioner:
+    shape = task.splits["train"].pictures.segment_shape
+    generator = torch.Generator().manual_seed(run_config.seed)
+    return Captioner(run_config.model, shape, len(task.vocabulary), generator).double()
+
+
+def test_scores_of_objects_are_those_of_the_greedy_caption_step_by_step() -> None:
+    run_config, task = config("soft"), small_task()
+    numerics = caption_training.numerics_of(run_config.training)
+    model, evaluator = model_of(run_config, task), CaptionEvaluator(task, "test", 15, numerics)
+    evaluator.chunk = 4  # chunks of unequal size
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(3.0)
+    scores = evaluator.evaluate(model, "hard")
+    data = task.splits["test"]
+    for row in range(len(data.references)):
+        with torch.inference_mode():
+            regions = model.regions(data.pictures.rows(torch.tensor([row]), torch.float64))
+            state, word, best = model.start(regions.values), torch.tensor([1]), (-1.0, 0.0)
+            covered = coverage(data.objects[row].box.numpy(), 4)
+            for _ in range(15):
+                log_prob, log_alpha, _, state = model.step(regions, state, word, "mode")
+                wanted = [7, 9] if data.objects[row].category == (0,) else [8]
+                named = float(log_prob[0, wanted].exp().sum())
+                if named > best[0]:
+                    best = (named, float(log_alpha[0].exp().numpy() @ covered))
+                log_prob[0, :2] = -torch.inf
+                word = log_prob.argmax(dim=1)
+                if int(word) == 2:
+                    break
+        assert scores.objects.s_y[row] == pytest.approx(best[0], rel=1e-12)
+        assert scores.objects.a_z[row] == pytest.approx(best[1], rel=1e-12)
+    assert scores.objects.area == pytest.approx(np.full(9, 0.25))
+    assert len({len(caption) for caption in scores.captions}) > 1 and scores.objects.picture.tolist() == list(range(9))
+
+
+def test_loss_of_a_split_is_the_mean_over_words_whatever_the_chunks() -> None:
+    run_config, task = config("soft"), small_task()
+    model, numerics = model_of(run_config, task), caption_training.numerics_of(run_config.training)
+    found = set()
+    for chunk in (1, 4, 250):
+        evaluator = CaptionEvaluator(task, "test", 15, numerics)
+        evaluator.chunk = chunk
+        found.add(round(evaluator.evaluate(model, "soft").loss, 12))
+    assert len(found) == 1
+
+
+def test_soft_attention_and_the_hybrid_share_their_first_phase_and_differ_after_it() -> None:
+    soft, hybrid, hard = (caption_run(config(name)) for name in ("soft", "hybrid", "hard"))
+    ignored = ["seconds"]
+    assert_frame_equal(soft.history.iloc[:2].drop(columns=ignored), hybrid.history.iloc[:2].drop(columns=ignored))
+    assert soft.history["paradigm"].tolist() == ["soft"] * 4
+    assert hybrid.history["paradigm"].tolist() == ["soft", "soft", "hard", "hard"]
+    assert not np.isclose(soft.history["train_loss"][2:], hybrid.history["train_loss"][2:]).any()
+    first = caption_experiment({**SMALL, "paradigms": "soft"}).configs()[0].prefix
+    assert first is not None and store.find(first) is not None and first.paradigm == "soft"
+    assert hard.history["train_loss"][0] != soft.history["train_loss"][0]
+
+
+def test_the_second_phase_begins_from_the_weights_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[dict[str, torch.Tensor]] = []
+    original = CaptionTrainer.__init__
+
+    def spy(self: CaptionTrainer, run_config: CaptionRunConfig, model: Captioner, task: CaptionTask) -> None:
+        begun.append({name: value.clone() for name, value in model.state_dict().items()})
+        original(self, run_config, model, task)
+        assert not self.optimizer.state and bool(self.baseline.isnan().all())
+
+    monkeypatch.setattr(CaptionTrainer, "__init__", spy)
+    run_config = config("hybrid")
+    caption_run(run_config)
+    assert run_config.prefix is not None
+    first = store.find(run_config.prefix)
+    assert first is not None
+    for name, value in load_file(first.folder / "model.safetensors").items():
+        assert torch.equal(begun[1][name], value)
+
+
+class Stopped(Exception):
+    """What a test ends a training with."""
+
+
+@pytest.mark.parametrize(("paradigm", "stop"), [("soft", 1), ("hybrid", 3), ("hard", 3)])
+def test_a_resumed_run_equals_an_uninterrupted_one(
+    own_store: Path, monkeypatch: pytest.MonkeyPatch, paradigm: str, stop: int
+) -> None:
+    whole = caption_run(config(paradigm))
+    scores, weights = whole.arrays("scores.npz"), load_file(whole.folder / "model.safetensors")
+    history, summary = whole.history, whole.summary["splits"]
+    monkeypatch.setenv("FCAM_RESULTS", str(own_store / "other"))
+    monkeypatch.setattr(caption_training, "CHECKPOINT_SECONDS", -1.0)
+
+    def interrupt(row: Row) -> None:
+        if row["epoch"] == stop + 1:  # after the checkpoint of epoch `stop`
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        caption_run(config(paradigm), interrupt)
+    seen: list[int] = []
+    resumed = caption_run(config(paradigm), lambda row: seen.append(row["epoch"]))
+    assert seen == list(range(stop + 1, 5)), "what was done is done again"
+    assert_frame_equal(resumed.history.drop(columns="seconds"), history.drop(columns="seconds"), check_exact=True)
+    assert resumed.summary["splits"] == summary
+    for name, value in resumed.arrays("scores.npz").items():
+        assert np.array_equal(value, scores[name])
+    for name, tensor in load_file(resumed.folder / "model.safetensors").items():
+        assert torch.equal(tensor, weights[name])
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_other_ones() -> None:
+    first = caption_run(config("hard")).history.drop(columns="seconds")
+    again = caption_run(config("hard"), fresh=True).history.drop(columns="seconds")
+    assert_frame_equal(first, again, check_exact=True)
+    assert not first["train_loss"].equals(caption_run(config("hard", seeds="1")).history["train_loss"])
+
+
+def test_a_stored_run_is_looked_up_and_a_model_can_be_read_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    finished = caption_run(config("hybrid"))
+    monkeypatch.setattr(CaptionTrainer, "train", None)
+    assert caption_run(config("hybrid")).folder == finished.folder
+    model, task = trained_captioner(finished)
+    evaluator = CaptionEvaluator(task, "test", 15, caption_training.numerics_of(finished.config.training))
+    scores = evaluator.evaluate(model, "hard")
+    assert scores.summary(task.splits["test"].references)["bleu4"] == finished.summary["splits"]["test"]["bleu4"]
+    assert scores.objects.a_z.astype(np.float32).tolist() == finished.arrays("scores.npz")["a_z"].tolist()
+
+
+def test_what_is_stored_agrees_with_itself_and_is_whole() -> None:
+    finished = caption_run(config("hard"))
+    assert store.damage(finished.folder) == ""
+    test, scores = finished.summary["splits"]["test"], finished.arrays("scores.npz")
+    assert test["n"] == 9 and test["n_objects"] == len(scores["a_z"]) == 9
+    assert test["ftpt"] + test["ffpt"] + test["ftpf"] + test["ffpf"] == pytest.approx(1, abs=1e-12)
+    assert test["saif"] == pytest.approx(test["histogram"][2][2] / 100)
+    assert test["saif_curve"][30] == pytest.approx(test["saif"])
+    assert test["mentioned"] == pytest.approx(scores["mentioned"].mean())
+    kept = finished.arrays("examples.npz")
+    assert kept["alpha"].sum(axis=2) == pytest.approx(np.ones(kept["alpha"].shape[:2]), abs=1e-6)
+    assert kept["picture"].dtype == np.uint8
+    assert np.array_equal(kept["picture"], small_task().splits["test"].pictures.values[:6].numpy())
+
+
+def test_a_loss_that_is_not_a_number_stops_with_its_step() -> None:
+    run_config = config("soft", decoder_learning_rate=0.01)
+    task = small_task()
+    model = model_of(run_config, task)
+    with torch.no_grad():
+        model.output.bias[4] = torch.nan
+    assert run_config.prefix is not None
+    trainer = CaptionTrainer(run_config.prefix, model, task)
+    with pytest.raises(DivergenceError, match=r"the soft loss became NaN or infinite at step 1 of phase 1 \(epoch 1\)"):
+        trainer.train(None, None)
+
+
+def test_training_learns_to_name_and_to_attend() -> None:
+    """Four cells, two categories: attention finds the object's cell, where uniform weights have 0.25."""
+    given = {"epochs": 30, "switch_epoch": 20, "attention_dim": 8, "hidden_dim": 16, "evaluate_every": 30}
+    finished = caption_run(config("soft", **given))
+    test = finished.summary["splits"]["test"]
+    assert test["mentioned"] == 1.0 and test["bleu1"] > 99 and test["a_z"] > 0.35, test
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"dataset": "flickr"}, "dataset='flickr' is unknown: choose scenes, coco or coco:PATH"),
+        ({"epochs": "3", "switch_epoch": "3"}, "switch_epoch=3 does not lie inside epochs=3"),
+        ({"paradigms": "lvml"}, "paradigms='lvml' is not allowed: choose 'soft', 'hard' or 'hybrid'"),
+        ({"seeds": "0,0"}, "seeds=0,0 names a value twice"),
+        ({"epoch": "3"}, "'epoch' is not a parameter: did you mean 'epochs'?"),
+        ({"teacher_forcing": "2"}, "teacher_forcing='2' is not allowed: give 1.0 or less"),
+    ],
+)
+def test_a_wrong_parameter_is_refused_in_one_sentence(parameters: dict[str, str], sentence: str) -> None:
+    with pytest.raises(UserError) as error:
+        caption_experiment(parameters)
+    assert sentence in str(error.value) and str(error.value).endswith(".")
+
+
+def test_the_paradigms_differ_in_their_losses_alone() -> None:
+    runs = caption_experiment({"paradigms": "soft,hard,hybrid"}).configs()
+    dumped = [run.model_dump() for run in runs]
+    assert [run.paradigm for run in runs] == ["soft", "hard", "hybrid"]
+    for phase in [phase for run in dumped for phase in run["phases"]]:
+        phase.pop("paradigm")
+    assert dumped[0] == dumped[1] == dumped[2]
+
+
+def test_the_command_trains_and_shows_what_is_stored() -> None:
+    options = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    result = CliRunner().invoke(main, ["caption", "--paradigm", "soft,hybrid", "--seed", "0", *options])
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert len(lines) == 2 and all("BLEU-4" in line and "(n = 9)" in line for line in lines)
+    shown = CliRunner().invoke(main, ["caption", "--paradigm", "hybrid", "--json", *options])
+    assert json.loads(shown.output)["name"] in lines[1]
+    refused = CliRunner().invoke(main, ["caption", "--paradigm", "lvml"])
+    assert refused.exit_code == 2 and refused.output.startswith("fcam: paradigms='lvml' is not allowed")
+
+
+def test_a_recorded_run_is_found_and_its_weights_are_computed_where_they_are_needed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first = config("hybrid").prefix
+    assert first is not None
+    caption_run(first)
+    recorded = tmp_path / "recorded"
+    store.record(store.stored_results()[0], recorded)
+    monkeypatch.setattr("fcamlib.paths.recorded_dir", lambda: recorded)
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "new"))
+    assert caption_run(first).is_recorded
+    finished = caption_run(config("hybrid"))
+    assert len(finished.history) == 4
+    assert (tmp_path / "new" / first.name / "model.safetensors").is_file()
+
+
+def test_tables_and_figures_are_made_of_runs() -> None:
+    runs = [caption_run(config(name, seeds=str(seed), epochs=2, switch_epoch=1))
+            for seed in (0, 1) for name in ("soft", "hard", "hybrid")]  # fmt: skip
+    table = caption_tables.bleu_table(runs)
+    expected = np.mean([run.summary["splits"]["test"]["bleu4"] for run in runs if run.config.paradigm == "hard"])
+    assert table.loc["HA", "BLEU-4"].startswith(f"{expected:.1f} [") and table.loc["HA", "seeds"] == 2
+    shares = caption_tables.histogram_table(runs)
+    assert shares.sum(axis=1).to_numpy() == pytest.approx(100, abs=0.3)
+    claims = caption_tables.claims_table(runs)
+    saif = [[run.summary["splits"]["test"]["saif"] for run in runs if run.config.paradigm == name]
+            for name in ("hybrid", "soft")]  # fmt: skip
+    assert claims["mean and interval"].iloc[0].startswith(f"{np.subtract(*saif).mean():.3f} [")
+    assert len(caption_tables.claims_table(runs[:2])) == 1
+    frame = caption_tables.history_frame(runs)
+    assert len(frame) == 12 and frame["bleu4"].between(0, 1).all()
+    plots.caption_curves(frame, caption_tables.switch_epoch(runs))
+    shown = caption_tables.examples(runs, 1)
+    assert list(shown["examples"]) == ["soft", "hard", "hybrid"]
+    words = shown["examples"]["hard"].words
+    assert "<end>" not in words and len(shown["examples"]["hard"].alpha) == len(words)
+    figure = plots.word_attention(**shown)
+    titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
+    assert titles == [word for example in shown["examples"].values() for word in example.words or ["no words"]]
+
+
+def test_plain_numerics_are_enough_to_evaluate() -> None:
+    task = small_task()
+    model = model_of(config("soft"), task).float()
+    scores = CaptionEvaluator(task, "validation", 3, PLAIN).evaluate(model, "soft")
+    assert len(scores.captions) == 5 and max(map(len, scores.captions)) <= 3
+    assert words_of(torch.tensor([4, 7, 2]), WORDS) == ("a", "dot")
