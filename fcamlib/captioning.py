@@ -114,7 +114,8 @@ class Captioner(nn.Module):
             The word before.
         context : "soft", "mode", "drawn" or "given"
             The weighted sum; the region of the largest weight; the region at the quantile `chosen` (B,) float of the
-            attention weights, which is a draw from them where `chosen` is uniform on [0, 1); or region `chosen` (B,) int.
+            attention weights, which is a draw from them where `chosen` is uniform on [0, 1); or the region `chosen`
+            (B,) int.
         """
         log_alpha = self.attention(regions.keys, state.hidden)  # (B, L)
         if context == "soft":

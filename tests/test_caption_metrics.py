@@ -13,10 +13,10 @@ from fcamlib.caption_metrics import bleu, bleu_settings, caption_histogram, cide
 
 
 def test_bleu_equals_values_computed_by_hand() -> None:
-    captions = ["a red square left of a circle".split(), "a a b".split()]
+    captions = [["a", "red", "square", "left", "of", "a", "circle"], ["a", "a", "b"]]
     references = [
-        ["a red square left of a blue circle".split()],
-        ["a b c d".split(), "b a".split()],
+        [["a", "red", "square", "left", "of", "a", "blue", "circle"]],
+        [["a", "b", "c", "d"], ["b", "a"]],
     ]
     # Unigrams: all 7 of the first; "a" counts once as no reference has it twice, "b" once: 2 of 3. 9/10.
     # Bigrams: 5 of 6 (not "a circle"); "a b" of "a a", "a b": 1 of 2. 6/8. Trigrams: 4 of 5; 0 of 1. 4/6. Of 4: 3/4.

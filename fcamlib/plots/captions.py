@@ -192,8 +192,9 @@ def caption_heatmaps(histograms: Mapping[str, ArrayLike], title: str = "") -> Pa
         ax.grid(False)
     fig.supxlabel("attention in the box, $a_z$")
     fig.supylabel("score of the category, $s_y$")
-    bar = fig.colorbar(ScalarMappable(norm=SHARE_SCALE, cmap=SHARE_COLORS), ax=list(grid), ticks=[0, 1, 5, 10, 25, 50, 100],
-                       location="top", fraction=0.06, aspect=40)  # fmt: skip
+    ticks = [0, 1, 5, 10, 25, 50, 100]
+    scale = ScalarMappable(norm=SHARE_SCALE, cmap=SHARE_COLORS)
+    bar = fig.colorbar(scale, ax=list(grid), ticks=ticks, location="top", fraction=0.06, aspect=40)
     bar.set_label("% of objects; outlined: SAIF, both > 0.3")
     bar.ax.grid(False)
     if title:
