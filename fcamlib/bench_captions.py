@@ -161,8 +161,8 @@ def measure_captions(repeats: int = 5, threads: int = 1, device: str = "cpu") ->
         "what": "seconds of a step of captioning at the paper's sizes, and by how much it raises the peak of memory",
         "how": (
             f"{NUM_REGIONS} regions of {REGION_DIM} numbers, attention 256, LSTM and embedding 512, {NUM_WORDS:,} "
-            f"words, captions of {LENGTH} words; float32, {device}, threads: {threads}; median of {repeats} steps (least to "
-            "greatest) after one that is not timed; each measure in a process of its own"
+            f"words, captions of {LENGTH} words; float32, {device}, threads: {threads}; median of {repeats} steps "
+            "(least to greatest) after one that is not timed; each measure in a process of its own"
         ),
         "provenance": provenance(numerics),
         "rows": rows,

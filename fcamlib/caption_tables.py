@@ -162,6 +162,37 @@ def example_table(runs: Sequence[CaptionRun], number: int = 3) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index", columns=[f"picture {i + 1}" for i in range(number)])
 
 
+def provenance_table(runs: Sequence[CaptionRun]) -> pd.DataFrame:
+    """Where recorded numbers come from: commit, date, device, seconds of training."""
+    rows = []
+    for run in runs:
+        source = run.summary["provenance"]
+        rows.append(
+            {"run": run.folder.name, "commit": source["commit"] or "none", "date": source["date"]}
+            | {"device": f"{source['device']}, {run.config.training.threads} thread(s)"}
+            | {"torch": source["packages"]["torch"], "seconds": round(source["train_seconds"])}
+        )
+    return pd.DataFrame(rows).set_index("run")
+
+
+def figure_provenance(runs: Sequence[CaptionRun], notebook: str) -> dict[str, object]:
+    """What `plots.save` writes beside a figure: the notebook and the runs it was drawn from."""
+    return {
+        "notebook": f"notebooks/{notebook}.ipynb",
+        "runs": sorted(run.folder.name for run in runs),
+        "commits": sorted({run.summary["provenance"]["commit"] for run in runs}),
+        "data": sorted({task_title(run) for run in runs}),
+        "rerun": f"papermill notebooks/{notebook}.ipynb out.ipynb",
+    }
+
+
+def recorded_or(runs: Sequence[CaptionRun], recorded: Sequence[CaptionRun]) -> tuple[str, list[CaptionRun]]:
+    """Title and runs of the first recorded task; where there is none, `runs`, so titled."""
+    if not recorded:
+        return "no run is recorded here, so the runs above are shown again", list(runs)
+    return next(iter(tasks(recorded).items()))
+
+
 def _of(runs: Sequence[CaptionRun], paradigm: str) -> list[CaptionRun]:
     """The paradigm's runs, by seed, so that seeds are in the same order for all."""
     return sorted((run for run in runs if run.config.paradigm == paradigm), key=lambda run: run.config.seed)

@@ -145,7 +145,7 @@ def test_a_draw_takes_each_region_as_often_as_its_weight_says() -> None:
 def estimates(
     model: Captioner, pictures: Tensor, baseline: Tensor, credit: Credit, groups: int, size: int, scored: bool = True
 ) -> Tensor:
-    """Gradients of the drawn loss, each the mean over `size` draws: (groups, weights); `scored`: with its second term."""
+    """Gradients of the drawn loss, each the mean over `size` draws: (groups, weights); `scored`: both terms."""
     generator = torch.Generator().manual_seed(7)
     captions = torch.arange(2).repeat_interleave(size)
     tokens, regions = TOKENS[captions], model.regions(pictures).take(captions)
