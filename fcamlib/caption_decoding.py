@@ -117,13 +117,3 @@ def _continued(log_prob: Float[Tensor, "B V"], ended: Bool[Tensor, " B"]) -> Flo
     only_pad = torch.full_like(log_prob, -torch.inf)
     only_pad[:, PAD] = 0.0
     return torch.where(ended[:, None], only_pad, log_prob)
-
-
-def words_of(tokens: Int[Tensor, " T"], vocabulary: tuple[str, ...]) -> tuple[str, ...]:
-    """The words of one caption, up to its <end>."""
-    found = []
-    for token in tokens.tolist():
-        if token in (END, PAD):
-            break
-        found.append(vocabulary[token])
-    return tuple(found)

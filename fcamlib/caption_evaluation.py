@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fcamlib import metrics
-from fcamlib.caption_decoding import Greedy, greedy, words_of
+from fcamlib.caption_decoding import Greedy, greedy
 from fcamlib.caption_losses import real_words, word_log_prob
 from fcamlib.caption_metrics import CAPTION_THRESHOLD, bleu, coverage
 from fcamlib.caption_networks import num_regions
 from fcamlib.captioning import Captioner, context_at_test
 from fcamlib.data.captions import CaptionData, CaptionTask
+from fcamlib.data.vocabulary import decode
 from fcamlib.evaluation import evaluating
 from fcamlib.numerics import Numerics
 
@@ -124,7 +125,7 @@ class CaptionEvaluator:
             captions, parts = [], []
             for rows, found in self.greedy(model, paradigm):
                 tokens = found.tokens.cpu()
-                captions += [words_of(own, self.vocabulary) for own in tokens]
+                captions += [decode(own, self.vocabulary) for own in tokens.tolist()]
                 parts.append(self._objects(rows, tokens, found))
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return CaptionScores(tuple(captions), loss, ObjectScores(**columns))

@@ -100,7 +100,7 @@ def _computed(
     earlier = _found(config.prefix, on_epoch, fresh, True, tasks) if config.prefix else None
     began = time.perf_counter()
     key = f"{config.data.model_dump_json()} {config.seed}"
-    task = tasks[key] = tasks.get(key) or caption_task(config.data, config.seed)
+    task = tasks[key] = tasks.get(key) or caption_task(config.data, config.seed, numerics.device)
     model = _model(config, task, numerics)
     if earlier:
         model.load_state_dict(load_file(earlier.folder / WEIGHTS))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fcamlib.caption_decoding import beam, greedy, sayable, words_of
+from fcamlib.caption_decoding import beam, greedy, sayable
 from fcamlib.caption_losses import (
     cross_entropy,
     entropy_bonus,
@@ -24,9 +24,9 @@ from fcamlib.caption_losses import (
     word_log_prob,
 )
 from fcamlib.caption_networks import SmallCNN
-from fcamlib.captioning import Captioner, Context, Regions
+from fcamlib.captioning import Captioner, Context
 from fcamlib.config.caption_runs import CaptionModelConfig, Credit
-from fcamlib.data.vocabulary import END, PAD, START
+from fcamlib.data.vocabulary import END, PAD, START, decode
 from fcamlib.errors import UserError
 
 L, D, V = 3, 5, 7
@@ -238,9 +238,8 @@ def test_a_beam_of_one_is_greedy(context: Context) -> None:
     found = greedy(model, regions, context, 8, names())
     tokens, score = beam(model, regions, context, 8, 1)
     assert_close(score, found.log_prob, rtol=1e-12, atol=0)
-    assert [words_of(own, tuple("psexyzw")) for own in tokens] == [
-        words_of(own, tuple("psexyzw")) for own in found.tokens
-    ]
+    said = [[decode(own, tuple("psexyzw")) for own in rows.tolist()] for rows in (tokens, found.tokens)]
+    assert said[0] == said[1]
 
 
 @pytest.mark.parametrize("context", ["soft", "mode"])
@@ -323,8 +322,3 @@ def test_an_encoder_that_does_not_fit_the_data_is_refused_in_a_sentence() -> Non
         Captioner(CaptionModelConfig(encoder="features"), (3, 16, 16), 9, generator)
     with pytest.raises(UserError, match="picture_size=20 does not fit"):
         Captioner(CaptionModelConfig(encoder="smallcnn"), (3, 20, 20), 9, generator)
-
-
-def test_words_stop_at_the_end() -> None:
-    assert words_of(torch.tensor([4, 5, END, 4]), tuple("psexyz")) == ("y", "z")
-    assert isinstance(tiny().regions(features(1)), Regions)

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from fcamlib.config.base import Device, Frozen, Precision, Seeds, StoredConfig, _as_names
-from fcamlib.config.captions import CaptionsData, ScenesConfig
-from fcamlib.config.sources import portable_source
+from fcamlib.config.captions import CaptionsDataConfig, CocoConfig, ScenesConfig, captions_data
 from fcamlib.errors import UserError, explain
 
 CaptionParadigm = Literal["soft", "hard"]
@@ -68,7 +67,7 @@ class CaptionRunConfig(StoredConfig):
     """Everything that the numbers of a captioning run depend on."""
 
     kind: Literal["captions"] = "captions"
-    data: CaptionsData
+    data: CaptionsDataConfig
     model: CaptionModelConfig
     phases: tuple[CaptionPhase, ...] = Field(min_length=1)
     training: CaptionTrainingConfig = CaptionTrainingConfig()
@@ -92,14 +91,15 @@ class CaptionRunConfig(StoredConfig):
 
     def portable(self) -> CaptionRunConfig:
         """The same with the data source without its path."""
-        data = self.data.model_copy(update={"source": portable_source(self.data.source)})
-        return self.model_copy(update={"data": data})
+        return self.model_copy(update={"data": self.data.portable()})
 
 
 _SCENES: dict[str, Any] = {  # chosen on validation pictures, so that a run takes seconds
-    "num_train": 450,
-    "num_validation": 150,
-    "num_test": 300,
+    "num_train": 200,
+    "num_validation": 100,
+    "num_test": 200,
+    "max_objects": 2,
+    "image_size": 56,
     "encoder": "smallcnn",
     "region_dim": 32,
     "attention_dim": 16,
@@ -118,6 +118,8 @@ _SCENES: dict[str, Any] = {  # chosen on validation pictures, so that a run take
     "precision": "float64",
 }
 _COCO: dict[str, Any] = {  # the paper's, as far as its public scripts state them
+    "num_validation": 5_000,
+    "image_size": 224,
     "encoder": "features",
     "region_dim": 512,
     "attention_dim": 256,
@@ -147,9 +149,13 @@ class CaptionExperiment(Frozen):
     """
 
     dataset: str = Field("scenes", description="scenes, coco or coco:PATH")
-    num_train: int = Field(0, ge=0, le=1_000_000, description="training pictures")
+    num_train: int = Field(0, ge=0, le=1_000_000, description="training pictures; of coco by default all")
     num_validation: int = Field(0, ge=0, le=1_000_000, description="validation pictures, held out from training")
-    num_test: int = Field(0, ge=0, le=1_000_000, description="test pictures")
+    num_test: int = Field(0, ge=0, le=1_000_000, description="test pictures; of coco by default all")
+    max_objects: int = Field(0, ge=0, le=3, description="scenes: most objects of a picture")
+    image_size: int = Field(0, ge=0, le=1_024, description="side of a picture in pixels")
+    weights: str = Field("", description="coco: file of VGG19's weights; empty: torchvision's ImageNet weights")
+    words: str = Field("", description="coco: YAML file with more words for the categories")
     paradigms: CaptionSchedules = Field(CAPTION_SCHEDULES, description="any of soft, hard, hybrid (soft, then hard)")
     seeds: Seeds = Field((0,), description="each draws weights, batches and regions; of scenes also the pictures")
     epochs: int = Field(0, ge=0, le=100_000, description="epochs of training")
@@ -187,6 +193,9 @@ class CaptionExperiment(Frozen):
     def _check(self) -> CaptionExperiment:
         if self.kind not in CAPTION_DEFAULTS or (self.kind == "scenes" and self.dataset != "scenes"):
             raise ValueError(f"dataset='{self.dataset}' is unknown: choose scenes, coco or coco:PATH")
+        for name in ("max_objects", "weights", "words"):
+            if (value := getattr(self, name)) and (name == "max_objects") != (self.kind == "scenes"):
+                raise ValueError(f"{name}={value} does not belong to dataset='{self.dataset}': leave it out")
         for name in ("seeds", "paradigms"):
             values = getattr(self, name)
             if len(set(values)) < len(values):
@@ -214,11 +223,12 @@ class CaptionExperiment(Frozen):
             for seed in self.seeds
         ]
 
-    def _data(self) -> CaptionsData:
-        if self.kind == "coco":
-            raise UserError(f"dataset='{self.dataset}' is not available yet: choose scenes.")
-        sizes = {name: self._filled(name) for name in ("num_train", "num_validation", "num_test")}
-        return ScenesConfig(**sizes)
+    def _data(self) -> ScenesConfig | CocoConfig:
+        names = ("num_train", "num_validation", "num_test", "max_objects")
+        given = {name: self._filled(name) for name in (*names, "image_size", "weights", "words")}
+        given |= {"features": "vgg19"} if self._filled("encoder") == "features" else {}
+        known = (ScenesConfig if self.kind == "scenes" else CocoConfig).model_fields
+        return captions_data(self.dataset, {name: value for name, value in given.items() if value and name in known})
 
     def _phases(self, paradigm: CaptionSchedule) -> tuple[CaptionPhase, ...]:
         switch = self._filled("switch_epoch")
