@@ -95,10 +95,10 @@ class CaptionRunConfig(StoredConfig):
 
 
 _SCENES: dict[str, Any] = {  # chosen on validation pictures, so that a run takes seconds
-    "num_train": 200,
-    "num_validation": 100,
-    "num_test": 200,
-    "max_objects": 2,
+    "num_train": 150,
+    "num_validation": 50,
+    "num_test": 100,
+    "max_objects": 1,
     "image_size": 56,
     "encoder": "smallcnn",
     "region_dim": 32,
@@ -108,7 +108,7 @@ _SCENES: dict[str, Any] = {  # chosen on validation pictures, so that a run take
     "start_state": "zero",
     "state_sees": "word",
     "epochs": 9,
-    "switch_epoch": 7,
+    "switch_epoch": 6,
     "encoder_learning_rate": 6e-3,
     "decoder_learning_rate": 6e-3,
     "later_encoder_learning_rate": 1e-3,
