@@ -13,7 +13,7 @@ import yaml
 from nbformat import NotebookNode
 from pydantic import BaseModel
 
-from fcamlib.config import EXPERIMENTS
+from fcamlib.config import EXPERIMENTS, CaptionExperiment
 from fcamlib.config.fixed_focus import FixedFocusExperiment
 from fcamlib.config.flow import FlowExperiment
 
@@ -89,7 +89,7 @@ def test_outputs_are_text_that_nbval_can_compare(path: Path) -> None:
 @each_notebook
 def test_parameters_are_literals_and_known_to_the_experiment(path: Path) -> None:
     given = {name: ast.literal_eval(default) for name, default in parameters_of(read(path)).items()}
-    experiments: list[type[BaseModel]] = [*EXPERIMENTS, FixedFocusExperiment, FlowExperiment]
+    experiments: list[type[BaseModel]] = [*EXPERIMENTS, FixedFocusExperiment, FlowExperiment, CaptionExperiment]
     fitting = [experiment for experiment in experiments if given.keys() <= experiment.model_fields.keys()]
     assert fitting, f"no experiment has all of {', '.join(given)}"
 

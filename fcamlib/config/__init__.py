@@ -23,6 +23,7 @@ from fcamlib.config.base import (
     Seeds,
     StoredConfig,
 )
+from fcamlib.config.caption_runs import CaptionExperiment, CaptionRunConfig, caption_experiment
 from fcamlib.config.cross_validation import METHODS, REFERENCES, CrossValidationConfig
 from fcamlib.config.experiments import all_datasets, experiment, experiment_class
 from fcamlib.config.fixed_focus import FixedFocusConfig, FixedFocusExperiment, fixed_focus_experiment
@@ -52,6 +53,8 @@ __all__ = [
     "TEXT_NETWORKS",
     "BagsConfig",
     "BagsExperiment",
+    "CaptionExperiment",
+    "CaptionRunConfig",
     "CrossValidationConfig",
     "Device",
     "Experiment",
@@ -82,6 +85,7 @@ __all__ = [
     "TextExperiment",
     "TrainingConfig",
     "all_datasets",
+    "caption_experiment",
     "experiment",
     "experiment_class",
     "fixed_focus_experiment",
