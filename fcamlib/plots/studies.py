@@ -188,6 +188,8 @@ def gain_heatmap(frame: pd.DataFrame, title: str = "") -> PageFigure:
     PageFigure
         One panel a measure, on one colour scale around zero; rows are focus networks, columns classifiers.
     """
+    import seaborn  # takes a second, and no other figure needs it
+
     limits = [f"{metric}{end}" for metric in GAIN_PANELS for end in ("", "_low", "_high")]
     require_columns(frame, "frame", (*GAIN_COLUMNS, *limits))
     if frame.duplicated(["focus", "classifier"]).any():
@@ -199,20 +201,24 @@ def gain_heatmap(frame: pd.DataFrame, title: str = "") -> PageFigure:
     fig = PageFigure(figsize=(PAGE_WIDTH, height), layout="constrained")
     panels = fig.subplots(2, 1)
     for ax, (metric, heading) in zip(panels, GAIN_PANELS.items(), strict=True):
-        values = frame.pivot(index="focus", columns="classifier", values=metric).loc[rows, columns].to_numpy()
-        image = ax.imshow(values, cmap=GAIN_COLORS, norm=norm, aspect="auto", gid=f"gain-{metric}")
-        for row in frame.to_dict("records"):
-            place = columns.index(row["classifier"]), rows.index(row["focus"])
-            ax.text(*place, _cell(row, metric), ha="center", va="center", color=INK, fontsize=NOTE_SIZE - 1.5)
+        texts = frame.assign(text=[_cell(row, metric) for row in frame.to_dict("records")])
+        values, labels = (
+            table.pivot(index="focus", columns="classifier", values=name).loc[rows, columns]
+            for table, name in ((frame, metric), (texts, "text"))
+        )
+        shown = {"color": INK, "fontsize": NOTE_SIZE - 1.5}
+        seaborn.heatmap(
+            values, ax=ax, cmap=GAIN_COLORS, norm=norm, annot=labels, fmt="", annot_kws=shown, cbar=False,
+            xticklabels=[_wrapped(name) for name in columns], gid=f"gain-{metric}",
+        )  # fmt: skip
+        for row, column in np.argwhere(values.isna().to_numpy()):  # seaborn writes nothing there
+            ax.text(column + 0.5, row + 0.5, "diverged", ha="center", va="center", **shown)
         ax.set_title(heading)
-        ax.set_xticks(range(len(columns)), [_wrapped(name) for name in columns])
-        ax.set_yticks(range(len(rows)), rows)
-        ax.set_ylabel("focus network")
-        ax.tick_params(length=0, labelsize=NOTE_SIZE - 1)
+        ax.set(xlabel="", ylabel="focus network")
+        ax.tick_params(length=0, labelsize=NOTE_SIZE - 1, rotation=0)
         ax.grid(False)
-        ax.spines[:].set_visible(False)
     panels[1].set_xlabel("classification network")
-    fig.colorbar(image, ax=panels, location="bottom", aspect=40, label="difference, mean over seeds")
+    fig.colorbar(panels[0].collections[0], ax=panels, location="bottom", aspect=40, label="difference, mean over seeds")
     if title:
         fig.suptitle(title)
     return fig
