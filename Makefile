@@ -13,8 +13,9 @@ VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/installed
 SNAKEMAKE = $(PY) -m snakemake --cores $(JOBS) --config profile=$(PROFILE) --quiet rules --rerun-incomplete
-# `make test` builds the book from an empty store of its own: numbers of an earlier state of the code are never taken for
-# this one's, and pytest finds the runs that the book has just computed.
+# `make test` has a store of its own: numbers of an earlier state of the code are never taken for this one's. Runs that
+# `make book` computed from this very commit are copied into it; else the book is built from it, from nothing. Either way
+# pytest finds the runs that the book shows.
 STORE := $(CURDIR)/.tests/results
 PYTEST := $(PY) -m pytest -n 3 --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=300 \
 	--nbval-sanitize-with nbval.cfg --durations=15
@@ -52,7 +53,7 @@ types: $(INSTALLED)
 
 tested-book: $(INSTALLED)
 	rm -rf "$(STORE)"
-	FCAM_RESULTS="$(STORE)" $(SNAKEMAKE)
+	if $(PY) tests/reuse_runs.py "$(STORE)"; then $(SNAKEMAKE); else FCAM_RESULTS="$(STORE)" $(SNAKEMAKE); fi
 
 notebooks: $(INSTALLED)
 	PYTHONHASHSEED=0 $(PY) book/_ext/execute_notebook.py --refresh notebooks/[0-9][0-9]_*.ipynb

@@ -20,7 +20,7 @@ def provenance(numerics: Numerics) -> dict[str, Any]:
     packages = ("torch", "torchvision", "numpy", "scikit-learn")
     return {
         "fcamlib": __version__,
-        "commit": _commit(),
+        "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "device": device,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
@@ -41,7 +41,7 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def _commit() -> str:
+def commit() -> str:
     """The checkout's commit, with "+" where tracked files differ from it; empty without a checkout."""
     root = paths.checkout()
     if root is None:
