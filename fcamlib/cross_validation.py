@@ -51,10 +51,7 @@ def cross_validate(
     on_row : callable, optional
         Called with each row as it is done, and the number of all rows.
     """
-    if stored := store.find(config):
-        return stored
-    with store.locked(config):
-        return store.find(config, report=False) or _compute(config, on_row or (lambda row, total: None))
+    return store.find_or_compute(config, lambda: _compute(config, on_row or (lambda row, total: None)))
 
 
 def _compute(config: CrossValidationConfig, on_row: Callable[[Row, int], None]) -> Stored[CrossValidationConfig]:

@@ -36,14 +36,13 @@ def run(
     wait : bool
         Whether to wait for another process that computes the run, or to raise `RunBusyError`.
     """
-    if not fresh and (stored := store.find(config)):
-        return stored
-    with store.locked(config, wait):
-        if not fresh and (stored := store.find(config, report=False)):  # by a process that this one waited for
-            return stored
-        from fcamlib.computing import compute
 
-        return compute(config, on_epoch)
+    def compute() -> Run:
+        from fcamlib import computing
+
+        return computing.compute(config, on_epoch)
+
+    return store.find_or_compute(config, compute, fresh, wait)
 
 
 def run_all(configs: Iterable[RunConfig]) -> list[Run]:

@@ -16,12 +16,12 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 import numpy as np
 import pandas as pd
@@ -84,6 +84,9 @@ class Run(Stored[RunConfig]):
 def _stored(folder: Path, kind: type[ConfigT]) -> Stored[ConfigT]:
     """The result in `folder`; of a run, a `Run`."""
     return Run(folder) if kind is RunConfig else Stored(folder, kind)  # type: ignore[return-value]
+
+
+StoredT = TypeVar("StoredT", bound=Stored[Any])
 
 
 @overload
@@ -228,6 +231,29 @@ def writable(
     except OSError as error:
         shown = paths.results_dir() if folder.is_relative_to(paths.results_dir()) else folder
         raise StoreError(f"the {called} '{shown}' cannot be written ({error.strerror}): {advice}.") from None
+
+
+def find_or_compute(
+    config: StoredConfig, compute: Callable[[], StoredT], fresh: bool = False, wait: bool = True
+) -> StoredT:
+    """The stored result of `config`, or what `compute` puts into the store; of two processes that ask, one computes.
+
+    Parameters
+    ----------
+    config : StoredConfig
+    compute : callable
+        Computes the result of `config`, stores and returns it.
+    fresh : bool
+        Compute even where the store has the result.
+    wait : bool
+        Whether to wait for another process that computes it, or to raise `RunBusyError`.
+    """
+    if not fresh and (stored := find(config)):
+        return cast(StoredT, stored)
+    with locked(config, wait):
+        if not fresh and (stored := find(config, report=False)):  # by a process that this one waited for
+            return cast(StoredT, stored)
+        return compute()
 
 
 @overload

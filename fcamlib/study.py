@@ -46,14 +46,13 @@ def study(
     | `failure` | why a training ended early |
     | `run` | name of the run that gives the same numbers |
     """
-    if not fresh and (stored := store.find(config)):
-        return stored
-    with store.locked(config):
-        if not fresh and (stored := store.find(config, report=False)):  # by a process that this one waited for
-            return stored
-        from fcamlib.study_training import compute
 
-        return compute(config, on_row or (lambda row, done: None))
+    def compute() -> Stored[StudyConfig]:
+        from fcamlib import study_training
+
+        return study_training.compute(config, on_row or (lambda row, done: None))
+
+    return store.find_or_compute(config, compute, fresh)
 
 
 def rows_done(config: StudyConfig) -> int:

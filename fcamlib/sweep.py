@@ -74,14 +74,13 @@ def sweep(config: FixedFocusConfig, on_epoch: Callable[[int], None] | None = Non
     DivergenceError
         Where a member's loss becomes NaN or infinite; the sentence names paradigm, alpha, seed and epoch.
     """
-    if not fresh and (stored := store.find(config)):
-        return Sweep(stored)
-    with store.locked(config):
-        if not fresh and (stored := store.find(config, report=False)):  # by a process that this one waited for
-            return Sweep(stored)
-        from fcamlib.sweep_training import compute
 
-        return Sweep(compute(config, on_epoch or (lambda epoch: None)))
+    def compute() -> store.Stored[FixedFocusConfig]:
+        from fcamlib import sweep_training
+
+        return sweep_training.compute(config, on_epoch or (lambda epoch: None))
+
+    return Sweep(store.find_or_compute(config, compute, fresh))
 
 
 def flow_time(steps: int | float | np.ndarray, learning_rate: float, momentum: float) -> Any:

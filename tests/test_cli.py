@@ -129,19 +129,6 @@ def test_help_of_run_groups_every_parameter_with_its_meaning_and_default() -> No
     assert max(map(len, fcam("run", "--help").stdout.splitlines())) <= 80
 
 
-def test_help_and_stored_runs_answer_without_importing_torch() -> None:
-    (config,) = experiment({**SMALL, "paradigms": "soft"}).configs()
-    stored = run(config)
-    watched = (
-        "import sys; from fcamlib.__main__ import main; main({}, standalone_mode=False); print('torch' in sys.modules)"
-    )
-    done = fcam_process(code=watched.format(["--help"]))
-    assert done.returncode == 0 and done.stdout.endswith("\nFalse\n"), done.stderr
-    done = fcam_process(code=watched.format(["run", "--json", "--paradigm", "soft", *SMALL_OPTIONS]))
-    summary, torch_imported = done.stdout.splitlines()
-    assert torch_imported == "False" and json.loads(summary)["splits"] == stored.summary["splits"]
-
-
 def test_python_m_fcamlib_is_the_same_command() -> None:
     done = fcam_process("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"fcam, version {__version__}\n", "")
@@ -212,12 +199,8 @@ MISTAKES = {
     ("run", "--paradigm", "medium"): "paradigm='medium' is not allowed: choose 'soft', 'hard', 'lvml' or 'hybrid' "
     "(any of soft, hard, lvml, hybrid).",
     ("run", "--paradigm", ""): "paradigm='' is not allowed: give at least 1 of them (any of soft, hard, lvml, hybrid).",
-    (
-        "run",
-        "--epochs",
-        "1",
-    ): "switch_epoch=0 does not lie inside epochs=1: the hybrid needs at least one epoch of soft "
-    "and one of hard attention.",
+    ("run", "--epochs", "1"): "switch_epoch=0 does not lie inside epochs=1: the hybrid needs at least one epoch of "
+    "soft and one of hard attention.",
     ("run", "--dataset", "mnist"): "dataset='mnist' is unknown: choose digits, cifar10, cifar100, "
     f"{', '.join(all_datasets()[3:-1])} or bags:PATH.",
     ("run", "--foreground", "0,x"): "foreground names 'x', which is not a class of dataset='digits': choose from "
@@ -403,13 +386,3 @@ def test_runs_are_listed_once_with_their_measures_and_damaged_ones_named(tmp_pat
     assert [entry["name"] for entry in json.loads(fcam("list", "--json").stdout)] == [hard.folder.name]
     sentence = refused(fcam("record", hard.folder.name, soft.folder.name))
     assert sentence.startswith(f"'{soft.folder.name}' is not a stored run: ")
-
-
-def test_record_needs_a_checkout_and_suggests_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    fcam("run", "--paradigm", "soft", *SMALL_OPTIONS)
-    (stored,) = store.stored_runs()
-    sentence = refused(fcam("record", stored.folder.name[:-1]))
-    assert f"is not a stored run: did you mean '{stored.folder.name}'? `fcam list` shows their names." in sentence
-    monkeypatch.setattr(paths, "recorded_dir", lambda: None)
-    assert refused(fcam("record", stored.folder.name)).startswith("`fcam record` needs a source checkout: ")
-    assert fcam("list").exit_code == 0 and fcam("check").exit_code == 0

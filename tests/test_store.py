@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import logging
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from fcamlib import paths, store
+from fcamlib.__main__ import main
 from fcamlib.config import RunConfig, experiment
 from fcamlib.errors import DataError, StoreError
 from fcamlib.runs import run
 
 FILES = ("SHA256SUMS", "config.json", "examples.npz", "history.csv", "model.safetensors", "scores.npz", "summary.json")
+_spec = importlib.util.spec_from_file_location("reuse_runs", Path(__file__).with_name("reuse_runs.py"))
+assert _spec is not None and _spec.loader is not None
+reuse_runs = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(reuse_runs)
 SMALL = {"num_train": 96, "num_validation": 48, "num_test": 48, "num_segments": 3, "batch_size": 24, "epochs": 6}
 
 
@@ -278,3 +286,42 @@ def test_checksums_are_of_the_files_as_they_lie_there(reference: store.Run) -> N
     assert sorted([*written, "SHA256SUMS"]) == sorted(FILES)
     for name, digest in written.items():
         assert hashlib.sha256((reference.folder / name).read_bytes()).hexdigest() == digest
+
+
+def test_record_needs_a_checkout_and_suggests_names(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = run(config_of("soft"))
+
+    def refusal(name: str) -> str:
+        refused = CliRunner().invoke(main, ["record", name])
+        assert refused.exit_code == 2 and refused.stdout == ""
+        return refused.stderr
+
+    sentence = refusal(stored.folder.name[:-1])
+    assert f"is not a stored run: did you mean '{stored.folder.name}'? `fcam list` shows their names." in sentence
+    monkeypatch.setattr(paths, "recorded_dir", lambda: None)
+    assert refusal(stored.folder.name).startswith("fcam: `fcam record` needs a source checkout: ")
+    for command in ("list", "check"):
+        assert CliRunner().invoke(main, [command]).exit_code == 0
+
+
+def test_tests_reuse_only_runs_of_the_commit_that_is_checked_out(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, target = run(config_of("soft")), tmp_path / "target"
+    index = tmp_path / "index.html"
+    monkeypatch.setattr(reuse_runs, "BOOK", index)
+    made_at = stored.summary["provenance"]["commit"].rstrip("+") or "0123456789ab"
+    monkeypatch.setattr(reuse_runs, "commit", lambda: made_at)
+    summaries = [{"provenance": {"commit": made_at}}, {"provenance": {"commit": f"{made_at}+"}}]
+    monkeypatch.setattr(store, "stored_results", lambda: [SimpleNamespace(folder=stored.folder, summary=summaries[0])])
+    assert not reuse_runs.main(target), "the book is not built"
+    index.touch()
+    for now in ("", f"{made_at}+", "another commit"):
+        monkeypatch.setattr(reuse_runs, "commit", lambda now=now: now)
+        assert not reuse_runs.main(target)
+    monkeypatch.setattr(reuse_runs, "commit", lambda: made_at)
+    assert not target.exists() and reuse_runs.main(target)
+    assert [folder.name for folder in target.iterdir()] == [stored.folder.name]
+    assert store.damage(target / stored.folder.name) == ""
+    summaries.reverse()
+    assert not reuse_runs.main(tmp_path / "other"), "computed with uncommitted changes"

@@ -80,6 +80,11 @@ def benchmark(path: Path) -> str:
 def shown(rows: Sequence[tuple[str, ...]], content: dict[str, Any]) -> str:
     """Rows of measure, plain, fcamlib, ratio and aim, with what was measured on which machine."""
     table = pd.DataFrame(rows, columns=["measure", "plain", "fcamlib", "ratio", "aim"]).set_index("measure")
+    return measured(table, content)
+
+
+def measured(table: pd.DataFrame, content: dict[str, Any]) -> str:
+    """A table, what was measured and how, and on which machine."""
     source = content["provenance"]
     where = f"{source['device']}, torch {source['packages']['torch']}, commit {source['commit']}, {source['date']}"
     return f"{tables.markdown(table)}\n{content['how'].rstrip('.')}. Measured on: {where}.\n"
@@ -137,8 +142,7 @@ def layers_benchmark(path: Path) -> str:
         if _is_shown(row)
     ]
     table = pd.DataFrame(rows, columns=["layer", "time", "floor", "fraction", "why below half"]).set_index("layer")
-    source, step = content["provenance"], content["step_ms"]
-    where = f"{source['device']}, torch {source['packages']['torch']}, commit {source['commit']}, {source['date']}"
+    step = content["step_ms"]
     rest = [row for row in content["rows"] if not _is_shown(row)]
     return (
         "\n**A training step by layer**, `fcam bench --measure layers`.\n\n"
@@ -146,8 +150,7 @@ def layers_benchmark(path: Path) -> str:
         f"of its layers are {quantity(content['floor_ms'])} ms together, {content['fraction']:.2f} of it. The "
         f"{len(rest)} passes not shown take {quantity(sum(r['ms']['median'] for r in rest))} ms together, each under "
         f"{100 * SHOWN_SHARE:g} % of the step, where starting an operation counts as much as its work; gathering "
-        f"pictures, loss, update and measures take {quantity(content['rest_ms'])} ms.\n\n"
-        f"{tables.markdown(table)}\n{content['how']}. Measured on: {where}.\n"
+        f"pictures, loss, update and measures take {quantity(content['rest_ms'])} ms.\n\n" + measured(table, content)
     )
 
 
@@ -169,13 +172,36 @@ def ensemble_benchmark(path: Path) -> str:
         for row in content["rows"]
     ]
     table = pd.DataFrame(rows, columns=["step of", "one by one", "together", "ratio"]).set_index("step of")
-    source = content["provenance"]
-    where = f"{source['device']}, torch {source['packages']['torch']}, commit {source['commit']}, {source['date']}"
     return (
         "\n**Models that train together**, `fcam bench --measure ensemble`. Ratios below 1 are losses: on a CPU one "
-        "model after the other is what the library does.\n\n"
-        f"{tables.markdown(table)}\n{content['how']}. Measured on: {where}.\n"
+        "model after the other is what the library does.\n\n" + measured(table, content)
     )
+
+
+def captions_benchmark(path: Path) -> str:
+    """The recorded run of `fcamlib.bench_captions`."""
+    if not path.is_file():
+        return ""
+    content = json.loads(path.read_text("utf-8"))
+    names = {
+        "features": "features of VGG19",
+        "greedy": "greedy captions",
+        "soft": "training step, SA",
+        "hard": "training step, HA",
+        "keys": "training step, attention keys computed for each word",
+    }
+    rows = [
+        (
+            f"{names[row['measure']]}, {row['batch']} pictures",
+            f"{quantity(row['seconds']['median'])} s "
+            f"({quantity(row['seconds']['low'])} to {quantity(row['seconds']['high'])})",
+            quantity(row["pictures_per_second"]),
+            f"{quantity(row['peak_mib'])} MiB",
+        )
+        for row in content["rows"]
+    ]
+    table = pd.DataFrame(rows, columns=["measure", "time", "pictures a second", "peak memory"]).set_index("measure")
+    return "\n**Captions**, `python -m fcamlib.bench_captions`.\n\n" + measured(table, content)
 
 
 def main(parameters: Path, folder: Path) -> None:
@@ -199,14 +225,15 @@ def main(parameters: Path, folder: Path) -> None:
     recorded = paths.recorded_dir()
     assert recorded is not None, "the book is built from a source checkout"
     bench = recorded / "bench"
-    measured = (
+    benchmarks = (
         benchmark(bench / "cpu.json")
         + layers_benchmark(bench / "layers.json")
         + ensemble_benchmark(bench / "ensemble.json")
         + theory_benchmark(bench / "theory.json")
         + text_benchmark(bench / "text.json")
+        + captions_benchmark(bench / "captions.json")
     )
-    (folder / "benchmark.md").write_text(measured, "utf-8")
+    (folder / "benchmark.md").write_text(benchmarks, "utf-8")
     flow = FlowExperiment()
     figure = plots.flow_curves(theory_tables.flow_frame(flow.settings()))
     plots.save(figure, "gradient-flow", folder, theory_tables.provenance("05_gradient_flow", flow))
