@@ -19,8 +19,8 @@ SMALL = {"num_train": 64, "num_validation": 32, "num_test": 32, "num_segments": 
 OPTIONS = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", str(value))]
 # What notebooks import to show stored results.
 READERS = (
-    "from fcamlib import caption_tables, claims, fold_tables, notebook, plots, store, study_tables, tables, theory_tables",
-    "from fcamlib import caption_runs, runs, study, sweep",
+    "from fcamlib import caption_tables, fold_tables, study_tables, tables, theory_tables",
+    "from fcamlib import caption_runs, claims, notebook, plots, runs, store, study, sweep",
 )
 
 
