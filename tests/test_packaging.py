@@ -25,7 +25,7 @@ DECLARED = [
 # Folder -> what its code may import beside the standard library and fcamlib.
 IMPORTERS = {
     "fcamlib": [*PROJECT["dependencies"], *(line for extra in OPTIONAL for line in EXTRAS[extra])],
-    "book/_ext": [*PROJECT["dependencies"], *EXTRAS["book"], "sphinx"],  # jupyter-book brings it
+    "book/_ext": [*PROJECT["dependencies"], *EXTRAS["book"], "sphinx", "docutils"],  # jupyter-book brings them
     "tests": [*PROJECT["dependencies"], *EXTRAS["book"], *EXTRAS["test"]],
 }
 
