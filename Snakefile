@@ -153,6 +153,7 @@ rule book:
         "book/_toc.yml",
         "book/_ext/offline_site.py",
         "book/_ext/api_reference.py",
+        "book/_ext/finished_pages.py",
         LIBRARY,
         sorted(str(path) for path in Path("book/_static").iterdir()),
         "book/references.bib",

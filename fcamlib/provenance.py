@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime
 import platform
-import subprocess
 from importlib.metadata import version
 from typing import Any
 
 import torch
 
-from fcamlib import __version__, paths
+from fcamlib import __version__
 from fcamlib.numerics import Numerics
+from fcamlib.paths import commit
 
 
 def provenance(numerics: Numerics) -> dict[str, Any]:
@@ -39,17 +39,3 @@ def cpu_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def commit() -> str:
-    """The checkout's commit, with "+" where tracked files differ from it; empty without a checkout."""
-    root = paths.checkout()
-    if root is None:
-        return ""
-    try:
-        git = ["git", "-C", str(root)]
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)
-        changed = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return commit.stdout.strip()[:12] + ("+" if changed.returncode == 1 else "") if commit.returncode == 0 else ""
