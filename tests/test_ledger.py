@@ -76,6 +76,7 @@ def made(config: RunConfig, title: str = "a task", **changes: Any) -> Run:
     run.__dict__["config"] = config
     run.__dict__["summary"] = {
         "title": title,
+        "provenance": {"date": "2026-01-01", "commit": "abc", "device": "a machine", "train_seconds": 60.0},
         "splits": {"test": test | {"n": 40, "histogram": histogram.tolist()}},
     }
     curve = changes.get(f"{base}_curve", CURVES[base]) + spread * np.arange(10)
@@ -254,8 +255,9 @@ def test_live_tasks_come_first_and_other_paradigms_do_not_count(
     monkeypatch.setattr(store, "recorded_runs", lambda: [made(config, "posts") for config in kept])
     tasks = ledger.run_tasks(NOTEBOOKS)
     assert [task.name for task in tasks] == [
-        "a task", "a task, embedding", "a task, transformer", "a task", "a task", "posts, embedding"
+        "a task", "a task", "a task", "a task", "a task", "posts"
     ]  # fmt: skip
+    assert tasks[1].settings.startswith("500 posts, embedding,") and ", transformer," in tasks[2].settings
     assert [task.notebook[:2] for task in tasks] == ["02", "07", "07", "08", "09", "07"]
     assert tasks[-1].seeds == "3" and tasks[-1].verdict("S1") == "holds"
 
@@ -272,11 +274,12 @@ def test_benchmarks_show_the_hybrid_s_accuracy_alone(ledger: ModuleType, claims_
         for method, level in (("soft", 0.5), ("hard", 0.8), ("hybrid", 0.7))
     ]
     result = Stored(Path("nowhere") / config.name, CrossValidationConfig)
-    result.__dict__.update(config=config, summary={"title": "b"}, history=pd.DataFrame(rows))
+    result.__dict__.update(config=config, summary={"title": "b", "provenance": {}}, history=pd.DataFrame(rows))
     table = claims_page.benchmarks_table([result])
     assert table["difference"].tolist() == ["+0.200", "-0.100"]
     text = claims_page.page([ledger.run_task("a task, settings", runs())], [result])
-    assert "| hybrid - HA | -0.100 |" in text and f"fcam rerun {config.name}" in text
+    assert "| hybrid - HA | -0.100 |" in text, text
+    assert f"fcam rerun {config.name}" in text
 
 
 def test_runs_on_other_data_are_not_shown_as_pictures() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from ledger import STATEMENTS, Task, all_tasks, recorded_tasks
+from ledger import STATEMENTS, Task, all_tasks, recorded_tasks, rerun_command
 
 from fcamlib import fold_tables, plots, store, tables
 from fcamlib.claims import Criterion
@@ -121,7 +121,7 @@ def page(tasks: Sequence[Task], results: Sequence[Stored[CrossValidationConfig]]
             "In the bags of the benchmarks nobody knows the deciding instance. What remains of H1 there is accuracy\n"
             "on the same folds, shown in {numref}`fig-bags-folds`:\n\n",
             tables.markdown(benchmarks_table(results)),
-            "\n```bash\n" + " \\\n    ".join(["fcam rerun", *(r.folder.name for r in results)]) + "\n```\n",
+            f"\n```bash\n{rerun_command(results)}\n```\n",
         ]
     return "".join([*parts, "\n## The tasks, and how to run them again\n\n", *map(task_section, tasks)])
 

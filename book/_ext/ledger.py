@@ -160,7 +160,8 @@ def papermill_command(name: str) -> str:
 
 def rerun_command(results: Iterable[Stored[Any]]) -> str:
     """What computes recorded results anew and compares."""
-    return " \\\n    ".join(["fcam rerun", *(result.folder.name for result in results)])
+    names = [result.folder.name for result in results]
+    return f"fcam rerun {names[0]}" if len(names) == 1 else " \\\n    ".join(["fcam rerun", *names])
 
 
 def all_tasks(folder: Path) -> list[Task]:
@@ -197,7 +198,6 @@ def run_task(title: str, runs: Sequence[Run]) -> Task:
     config, name = runs[0].config, str(runs[0].summary["title"])
     figures = {}
     if isinstance(config.data, TextConfig):  # the only domain with two encoders
-        name += f", {config.model.encoder}"
         figures = {c: f"fig-text-heatmaps-{config.model.encoder}" for c in ("S1", "S2", "S3")}
     seeds = set.intersection(*({r.config.seed for r in runs if r.config.paradigm == p} for p in tables.paradigms(runs)))
     is_recorded, book = all(run.is_recorded for run in runs), NOTEBOOK_OF[type(config.data)]
