@@ -26,6 +26,7 @@ from fcamlib.metrics import t_interval
 from fcamlib.store import Stored
 
 SHOWN = {"holds": "holds", "fails": "**fails**", "undecided": "*undecided*", "not run": "not run"}
+COUNTED = {"holds": "holds on", "fails": "fails on", "undecided": "is undecided on"}
 HYBRID_PAIRS = (("hybrid", "soft"), ("hybrid", "hard"))
 
 
@@ -70,10 +71,12 @@ def verdict_frame(tasks: Sequence[Task]) -> pd.DataFrame:
 
 
 def counted(claim: str, tasks: Sequence[Task]) -> str:
-    """On how many tasks a claim holds, fails, is undecided and was not run."""
+    """A sentence: on how many tasks a claim holds, fails, is undecided and was not run."""
     found = [task.verdict(claim) for task in tasks if claim in task.criteria]
-    counts = ((verdict, found.count(verdict)) for verdict in SHOWN)
-    return ", ".join(f"{verdict} on {count}" for verdict, count in counts if count) or "was not measured"
+    counts = {words: found.count(verdict) for verdict, words in COUNTED.items() if verdict in found}
+    said = ", ".join(f"{words} {count}" for words, count in counts.items()) or "was not measured"
+    missing = found.count("not run")
+    return f"Of these tasks it {said}" + (f"; {missing} of the paper's own were not run." if missing else ".")
 
 
 def claim_section(claim: str, tasks: Sequence[Task]) -> str:
@@ -81,7 +84,7 @@ def claim_section(claim: str, tasks: Sequence[Task]) -> str:
     statement = STATEMENTS[claim]
     return (
         f"(claim-{claim.lower()})=\n### {claim}: {statement}\n\n"
-        f"The claim {counted(claim, tasks)}.\n\n{tables.markdown(claim_table(claim, tasks))}\n"
+        f"{counted(claim, tasks)}\n\n{tables.markdown(claim_table(claim, tasks))}\n"
     )
 
 

@@ -57,6 +57,6 @@ def verdict_matrix(frame: pd.DataFrame) -> PageFigure:
     return fig
 
 
-def _short(name: str, longest: int = 62) -> str:
+def _short(name: str, longest: int = 50) -> str:
     """A task's name as far as it fits beside the marks."""
     return name if len(name) <= longest else f"{name[: longest - 1].rstrip(' ,')}…"
