@@ -40,7 +40,7 @@ def keep(result: store.Stored[Any], root: Path, change: float = 0.0) -> None:
     """Record a result, its first training loss changed, and take it from the results folder."""
     if change:
         history = result.history
-        history.loc[0, "train_loss"] += change
+        history["train_loss"] = history["train_loss"] + [change, *[0.0] * (len(history) - 1)]
         files = {name: (result.folder / name).read_bytes() for name in ("scores.npz", "examples.npz")}
         result = store.write(result.config, history, result.summary, files)
     store.record(result, root)

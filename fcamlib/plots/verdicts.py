@@ -1,6 +1,8 @@
 """The figure of all verdicts: tasks against claims."""
 
+from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import pandas as pd
 from matplotlib.lines import Line2D
@@ -8,7 +10,7 @@ from matplotlib.lines import Line2D
 from fcamlib.plots.look import CARD, FAINT_INK, INK, NOTE_SIZE, PAGE_WIDTH, RULE, PageFigure, styled
 
 # Shape and colour say the same, so that the figure reads in black and white too.
-VERDICT_STYLE = MappingProxyType(
+VERDICT_STYLE: Mapping[str, dict[str, Any]] = MappingProxyType(
     {
         "holds": {"marker": "o", "color": "#1f7a4d", "markerfacecolor": "#1f7a4d", "markersize": 9},
         "undecided": {"marker": "o", "color": FAINT_INK, "markerfacecolor": CARD, "markersize": 8},
