@@ -141,6 +141,20 @@ rule domains:
         "{params.python:q} {input.script:q} {params.folder:q} {output:q}"
 
 
+rule course:
+    input:
+        script="book/_ext/course.py",
+        library=LIBRARY,
+    output:
+        "book/notebooks/course-data.md",
+    params:
+        python=sys.executable,
+        folder=subpath(output[0], parent=True),
+    threads: 1
+    shell:
+        "{params.python:q} {input.script:q} {params.folder:q}"
+
+
 # Always from nothing: an incremental build hides warnings and keeps numbers of earlier runs.
 rule book:
     input:
@@ -148,6 +162,7 @@ rule book:
         "book/notebooks/findings.md",
         "book/notebooks/benchmark.md",
         "book/notebooks/domains.md",
+        "book/notebooks/course-data.md",
         PAGES,
         "book/_config.yml",
         "book/_toc.yml",

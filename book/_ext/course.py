@@ -88,7 +88,7 @@ def lists(examples: Mapping[str, Arrays]) -> list[dict[str, Any]]:
     number, total = min(LIST_LENGTH, len(elsewhere)), len(soft["label"])
     found = [
         (f"the first {min(LIST_LENGTH, total)} test mosaics", np.arange(total)),
-        (f"the {min(LIST_LENGTH, total)} where a_z differs most between the models", most_different(a_z)),
+        (f"the {min(LIST_LENGTH, total)} where the attention on the foreground differs most", most_different(a_z)),
         (f"SA looks elsewhere and is right (FFPT): the first {number} of {len(elsewhere)}", elsewhere),
     ]
     return [{"title": title, "numbers": numbers[:LIST_LENGTH].tolist()} for title, numbers in found if len(numbers)]
@@ -151,7 +151,7 @@ def static_histograms(found: Courses) -> dict[str, dict[str, np.ndarray]]:
 
 
 def static_gallery(found: Courses) -> dict[str, Any]:
-    """The arguments of `plots.attention_gallery`: the first mosaics of the last list, as the trained models see them."""
+    """The arguments of `plots.attention_gallery`: the first mosaics of the last list and the trained models."""
     examples = {name: one.arrays(EXAMPLES) for name, one in found.items()}
     chosen = lists(examples)[-1]["numbers"][:STATIC_MOSAICS]
     first = next(iter(examples.values()))
