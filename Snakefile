@@ -143,6 +143,20 @@ rule claims:
         "{params.python:q} {input.scripts[0]:q} {params.folder:q} {params.folder:q}"
 
 
+rule course:
+    input:
+        script="book/_ext/course.py",
+        library=LIBRARY,
+    output:
+        "book/notebooks/course-data.md",
+    params:
+        python=sys.executable,
+        folder=subpath(output[0], parent=True),
+    threads: 1
+    shell:
+        "{params.python:q} {input.script:q} {params.folder:q}"
+
+
 # Always from nothing: an incremental build hides warnings and keeps numbers of earlier runs.
 rule book:
     input:
@@ -150,6 +164,7 @@ rule book:
         "book/notebooks/findings.md",
         "book/notebooks/benchmark.md",
         rules.claims.output,
+        "book/notebooks/course-data.md",
         PAGES,
         "book/_config.yml",
         "book/_toc.yml",
