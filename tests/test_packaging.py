@@ -116,7 +116,7 @@ def test_the_command_line_entry_point_exists() -> None:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package as its wheel installs it, its sources elsewhere and its dependencies as they are here."""
+    """A folder with the package as its wheel installs it; its dependencies are those of this environment."""
     folder = tmp_path_factory.mktemp("wheel")
     source, target = folder / "source", folder / "installed"
     source.mkdir()
