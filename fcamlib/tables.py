@@ -275,7 +275,7 @@ def provenance_table(runs: Sequence[Run]) -> pd.DataFrame:
                 "commit": source["commit"] or "none",
                 "date": source["date"],
             }
-            | {"device": device, "torch": source["packages"]["torch"], "seconds": round(source["train_seconds"])}
+            | {"device": device, "precision": run.config.training.precision, "torch": source["packages"]["torch"], "seconds": round(source["train_seconds"])}
         )
     return pd.DataFrame(rows).set_index("run")
 
