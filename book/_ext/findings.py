@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from fcamlib import paths, plots, store, tables, theory_tables
+from fcamlib import figure_notes, paths, plots, store, tables, theory_tables
 from fcamlib.claims import CLAIMS
 from fcamlib.config import experiment
 from fcamlib.config.flow import FlowExperiment
@@ -214,6 +214,7 @@ def main(parameters: Path, folder: Path) -> None:
     text = "## What was found\n\n"
     text += "".join(sentence(title, group) for title, group in grouped.items()) + "\n"
     text += FIGURE.format(folder=folder.name, tasks="; ".join(grouped)) + "\n"
+    text += figure_notes.note_of(folder / "overview.json", yaml.safe_load(parameters.read_text("utf-8"))) + "\n"
     text += claims_by_task(grouped) + "\n"
     text += (
         "A claim *holds* when every 95 % interval over seeds lies above its bound, *fails* when one lies below, and\n"
