@@ -60,7 +60,8 @@ def with_figure_notes(notebook: NotebookNode, folder: Path) -> NotebookNode:
         for name in reruns.saved_figures(cell.source) if cell.cell_type == "code" else []:
             record = json.loads((folder / f"{name}.json").read_text("utf-8"))
             source = figure_notes.note(record, notebook, given, here)
-            noted.cells.append(nbformat.v4.new_markdown_cell(source, id=f"note-{name}"))
+            kept = {"provenance": record}  # for whoever reads the notebook with a program
+            noted.cells.append(nbformat.v4.new_markdown_cell(source, id=f"note-{name}", metadata=kept))
     return noted
 
 
