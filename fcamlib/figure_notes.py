@@ -12,7 +12,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from fcamlib import paths, reruns
+from fcamlib import notebook_files, paths
 from fcamlib.provenance import commit
 
 SHORT = 7  # hex digits of a commit that are shown
@@ -46,9 +46,9 @@ def note(record: Mapping[str, Any], notebook: NotebookNode, given: Mapping[str, 
         `commit` and `date` of this build, for what it computed itself and keeps nowhere.
     """
     path = record["notebook"]
-    digits = reruns.digest(reruns.checked(notebook, given))
+    digits = notebook_files.digest(notebook_files.checked(notebook, given))
     made = "; ".join(_origins(record, build))
-    rerun = escape(reruns.command(path, notebook, given), quote=False)
+    rerun = escape(notebook_files.command(path, notebook, given), quote=False)
     return (
         '<div class="figure-note">\n'
         f"<p>How this was made: <code>{path}</code>, parameters <code>{digits}</code>. {made}.</p>\n"

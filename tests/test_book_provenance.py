@@ -14,7 +14,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from fcamlib import paths, reruns
+from fcamlib import notebook_files, paths
 from fcamlib.notebook import parameters
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,7 +51,7 @@ def notes(text: str) -> list[dict[str, str]]:
 def digits_of(name: str, values: Mapping[str, Any]) -> str:
     """The hash of parameters, without the code that wrote it into the book."""
     notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
-    kind = reruns.parameters_class(notebook)
+    kind = notebook_files.parameters_class(notebook)
     experiment = parameters(values) if kind is None else parameters(values, kind)
     content = json.dumps(json.loads(experiment.model_dump_json()), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(content.encode()).hexdigest()[:8]
@@ -64,7 +64,7 @@ def test_every_figure_is_followed_by_how_it_was_made(name: str) -> None:
     assert figures, "a page without a figure"
     for number in figures:
         (note,) = notes(cells[number + 1].source)
-        (saved,) = reruns.saved_figures(cells[number].source)
+        (saved,) = notebook_files.saved_figures(cells[number].source)
         assert note["path"] == f"notebooks/{name}.ipynb"
         record = cells[number + 1].metadata.provenance
         assert record["data"] and all(html.escape(title) in note["made"] for title in record["data"]), saved
@@ -77,19 +77,19 @@ def test_the_hash_is_that_of_the_parameters_and_the_command_gives_them_again(
     name: str, papermill_reads: Reader
 ) -> None:
     notebook = built(name)
-    executed = reruns.default_parameters(notebook) | reruns.given_parameters(notebook)
+    executed = notebook_files.default_parameters(notebook) | notebook_files.given_parameters(notebook)
     for note in [note for cell in notebook.cells for note in notes(cell.source)]:
         assert note["digits"] == digits_of(name, executed)
         path, given = papermill_reads(note["rerun"])
         assert path == f"notebooks/{name}.ipynb"
-        assert note["digits"] == digits_of(name, reruns.default_parameters(notebook) | given)
+        assert note["digits"] == digits_of(name, notebook_files.default_parameters(notebook) | given)
 
 
 @each_notebook
 def test_figures_of_records_name_their_commit_and_day(name: str) -> None:
     cells = built(name).cells
     for number, cell in enumerate(cells):
-        for saved in reruns.saved_figures(cell.source) if cell.cell_type == "code" else []:
+        for saved in notebook_files.saved_figures(cell.source) if cell.cell_type == "code" else []:
             record = cells[number + 1].metadata.provenance
             folders = [RECORDED / run for run in record.get("runs", []) if (RECORDED / run).is_dir()]
             (note,) = notes(cells[number + 1].source)
@@ -111,7 +111,7 @@ def test_the_key_figure_of_the_landing_page_has_its_line(papermill_reads: Reader
     (note,) = notes(page[page.index('id="fig-key"') :])
     path, given = papermill_reads(note["rerun"])
     notebook = nbformat.read(ROOT / path, as_version=4)
-    assert note["digits"] == digits_of(Path(path).stem, reruns.default_parameters(notebook) | given)
+    assert note["digits"] == digits_of(Path(path).stem, notebook_files.default_parameters(notebook) | given)
     assert "recorded" in note["made"] and "computed" in note["made"]
 
 

@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from click.testing import CliRunner
 
-from fcamlib import paths, reruns
+from fcamlib import notebook_files, paths
 from fcamlib.__main__ import main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,7 +39,9 @@ def table_rows() -> list[dict[str, str]]:
 def figures_of(name: str) -> set[str]:
     """Files that a notebook saves figures to."""
     cells = nbformat.read(NOTEBOOKS[name], as_version=4).cells
-    return {figure for cell in cells if cell.cell_type == "code" for figure in reruns.saved_figures(cell.source)}
+    return {
+        figure for cell in cells if cell.cell_type == "code" for figure in notebook_files.saved_figures(cell.source)
+    }
 
 
 def test_every_notebook_is_on_the_map_and_no_other() -> None:

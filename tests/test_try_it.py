@@ -11,7 +11,7 @@ import nbformat
 import papermill
 import pytest
 
-from fcamlib import reruns
+from fcamlib import notebook_files
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -32,6 +32,6 @@ def test_one_box_with_a_command_that_changes_known_parameters(
     assert target == f"notebooks/{path.name}"
     known = papermill.inspect_notebook(path)
     assert given and given.keys() <= known.keys(), f"{given.keys() - known.keys()} unknown to {path.name}"
-    usual, changed = reruns.checked(notebook, {}), reruns.checked(notebook, given)
+    usual, changed = notebook_files.checked(notebook, {}), notebook_files.checked(notebook, given)
     assert changed != usual, "the command changes nothing"
     assert "{" not in command and len(outcome.split()) > 15

@@ -21,7 +21,7 @@ import papermill
 import yaml
 from nbformat import NotebookNode
 
-from fcamlib import figure_notes, paths, reruns
+from fcamlib import figure_notes, notebook_files, paths
 from fcamlib.provenance import cpu_name
 
 KEPT_NOTEBOOK_METADATA = ("kernelspec", "language_info")
@@ -53,11 +53,11 @@ def without_pictures(notebook: NotebookNode) -> NotebookNode:
 def with_figure_notes(notebook: NotebookNode, folder: Path) -> NotebookNode:
     """A copy with a cell below each cell that saves a figure, made from the figure's record in `folder`."""
     noted = nbformat.from_dict(notebook)
-    given, here = reruns.given_parameters(notebook), figure_notes.here()
+    given, here = notebook_files.given_parameters(notebook), figure_notes.here()
     noted.cells = []
     for cell in notebook.cells:
         noted.cells.append(cell)
-        for name in reruns.saved_figures(cell.source) if cell.cell_type == "code" else []:
+        for name in notebook_files.saved_figures(cell.source) if cell.cell_type == "code" else []:
             record = json.loads((folder / f"{name}.json").read_text("utf-8"))
             source = figure_notes.note(record, notebook, given, here)
             kept = {"provenance": record}  # for whoever reads the notebook with a program

@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode, v4
 
-from fcamlib import figure_notes, reruns
+from fcamlib import figure_notes, notebook_files
 from fcamlib.config import Experiment, StudyExperiment
 from fcamlib.config.flow import FlowExperiment
 from fcamlib.errors import UserError
@@ -40,17 +40,17 @@ def record(*computed: dict[str, Any], data: tuple[str, ...] = ()) -> dict[str, A
     ],
 )
 def test_parameters_are_checked_by_the_class_that_the_notebook_names(name: str, kind: type) -> None:
-    assert type(reruns.checked(notebook(name), {})) is kind
+    assert type(notebook_files.checked(notebook(name), {})) is kind
 
 
 def test_defaults_of_the_notebook_and_not_of_the_class_are_filled_in() -> None:
     # The class has one seed by default, the notebook five.
-    assert Experiment().seeds != reruns.checked(notebook(), {}).seeds == (0, 1, 2, 3, 4)  # type: ignore[attr-defined]
+    assert Experiment().seeds != notebook_files.checked(notebook(), {}).seeds == (0, 1, 2, 3, 4)  # type: ignore[attr-defined]
 
 
 def test_an_unknown_name_is_refused_as_in_the_notebook() -> None:
     with pytest.raises(UserError, match=r"'num_segmets' is not a parameter: did you mean 'num_segments'\?"):
-        reruns.checked(notebook(), {"num_segmets": 9})
+        notebook_files.checked(notebook(), {"num_segmets": 9})
 
 
 def test_the_hash_is_of_canonical_json() -> None:
@@ -58,16 +58,16 @@ def test_the_hash_is_of_canonical_json() -> None:
         '{"batch_size":40,"end_times":[1000.0,400000.0],"epochs":20,"momentum":0.9,"num_classes":[20,1000],'
         '"num_segments":[20,100],"num_train":800,"seeds":[0,1,2,3,4]}'
     )
-    assert reruns.digest(FlowExperiment()) == hashlib.sha256(text.encode()).hexdigest()[:8]
+    assert notebook_files.digest(FlowExperiment()) == hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def test_equal_parameters_have_equal_hashes_however_they_are_written() -> None:
     digits = {
-        reruns.digest(reruns.checked(notebook(), given))
+        notebook_files.digest(notebook_files.checked(notebook(), given))
         for given in ({"seeds": "[0,1]", "num_segments": "9"}, {"seeds": [0, 1], "num_segments": 9, "momentum": 0.9})
     }
     assert len(digits) == 1
-    assert digits != {reruns.digest(reruns.checked(notebook(), {"seeds": [0, 1], "num_segments": 8}))}
+    assert digits != {notebook_files.digest(notebook_files.checked(notebook(), {"seeds": [0, 1], "num_segments": 8}))}
 
 
 @pytest.mark.parametrize(
@@ -81,30 +81,32 @@ def test_equal_parameters_have_equal_hashes_however_they_are_written() -> None:
     ],
 )
 def test_papermill_reads_the_same_parameters_from_the_command(given: dict[str, Any], papermill_reads: Reader) -> None:
-    command = reruns.command(PATH, notebook(), given)
+    command = notebook_files.command(PATH, notebook(), given)
     path, read = papermill_reads(command)
     assert path == PATH and set(read) == set(given)
-    assert reruns.checked(notebook(), read) == reruns.checked(notebook(), given)
+    assert notebook_files.checked(notebook(), read) == notebook_files.checked(notebook(), given)
 
 
 def test_lists_of_networks_are_read_as_they_were_given(papermill_reads: Reader) -> None:
     given = {"focus_networks": ["mlp:2x32:layer", "linear"], "each_learning_rate": [0.1]}
     ablation = notebook("13_architecture_ablation")
-    _, read = papermill_reads(reruns.command("x.ipynb", ablation, given))
-    assert reruns.checked(ablation, read) == reruns.checked(ablation, given)
+    _, read = papermill_reads(notebook_files.command("x.ipynb", ablation, given))
+    assert notebook_files.checked(ablation, read) == notebook_files.checked(ablation, given)
 
 
 def test_what_equals_a_default_is_left_out_of_the_command() -> None:
     given = {"seeds": [0, 1, 2, 3, 4], "dataset": "digits", "epochs": 3}
-    assert reruns.command(PATH, notebook(), given) == f"papermill {PATH} out.ipynb -p epochs 3"
+    assert notebook_files.command(PATH, notebook(), given) == f"papermill {PATH} out.ipynb -p epochs 3"
 
 
 def test_saved_figures_of_a_cell() -> None:
-    assert reruns.saved_figures('plots.save(fig, "one", folder, source)\nplots.save(fig, "two", folder, {})') == [
+    assert notebook_files.saved_figures(
+        'plots.save(fig, "one", folder, source)\nplots.save(fig, "two", folder, {})'
+    ) == [
         "one",
         "two",
     ]
-    assert reruns.saved_figures("fig = plots.curves(runs)\nstore.save(fig, 'three')") == []
+    assert notebook_files.saved_figures("fig = plots.curves(runs)\nstore.save(fig, 'three')") == []
 
 
 def test_an_executed_notebook_tells_its_defaults_from_what_it_was_given() -> None:
@@ -113,8 +115,8 @@ def test_an_executed_notebook_tells_its_defaults_from_what_it_was_given() -> Non
         v4.new_code_cell("# Parameters\nseeds = [1, 2]\n", metadata={"tags": ["injected-parameters"]}),
     ]
     executed = v4.new_notebook(cells=cells)
-    assert reruns.default_parameters(executed) == {"seeds": [0], "dataset": "digits"}
-    assert reruns.given_parameters(executed) == {"seeds": [1, 2]}
+    assert notebook_files.default_parameters(executed) == {"seeds": [0], "dataset": "digits"}
+    assert notebook_files.given_parameters(executed) == {"seeds": [1, 2]}
 
 
 def test_a_note_tells_records_from_what_was_computed_and_groups_what_has_one_origin() -> None:
