@@ -93,6 +93,7 @@ rule findings:
     input:
         parameters="book/notebooks/profile.yaml",
         script="book/_ext/findings.py",
+        notebook="notebooks/02_accuracy_and_saif.ipynb",
         runs=[str(checksums(name)) for name in RUNS],
         recorded=RECORDED,
         library=LIBRARY,
@@ -115,14 +116,15 @@ rule notebook:
         recorded=RECORDED,
         library=LIBRARY,
     output:
-        "book/notebooks/{notebook}.ipynb",
+        notebook="book/notebooks/{notebook}.ipynb",
+        cost="book/notebooks/{notebook}.json",
     params:
         python=sys.executable,
     threads: 1
     # Two kernels that start at once may be told to use one port; then one of them dies.
     retries: 1
     shell:
-        "{params.python:q} {input.script:q} {input.notebook:q} {output:q} {input.parameters:q}"
+        "{params.python:q} {input.script:q} {input.notebook:q} {output.notebook:q} {input.parameters:q}"
 
 
 # After all notebooks, so that it finds their runs and computes none.
@@ -157,12 +159,28 @@ rule course:
         "{params.python:q} {input.script:q} {params.folder:q}"
 
 
+rule runtimes:
+    input:
+        costs=expand("book/notebooks/{notebook}.json", notebook=NOTEBOOKS),
+        script="book/_ext/runtimes.py",
+        recorded=RECORDED,
+        library=LIBRARY,
+    output:
+        "book/notebooks/runtimes.md",
+    params:
+        python=sys.executable,
+        folder=subpath(output[0], parent=True),
+    shell:
+        "{params.python:q} {input.script:q} {params.folder:q} {output:q}"
+
+
 # Always from nothing: an incremental build hides warnings and keeps numbers of earlier runs.
 rule book:
     input:
         expand("book/notebooks/{notebook}.ipynb", notebook=NOTEBOOKS),
         "book/notebooks/findings.md",
         "book/notebooks/benchmark.md",
+        "book/notebooks/runtimes.md",
         rules.claims.output,
         "book/notebooks/course-data.md",
         PAGES,

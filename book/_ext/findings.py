@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from fcamlib import paths, plots, store, tables, theory_tables
+from fcamlib import figure_notes, paths, plots, store, tables, theory_tables
 from fcamlib.config import experiment
 from fcamlib.config.flow import FlowExperiment
 from fcamlib.metrics import t_interval
@@ -206,6 +206,7 @@ def main(parameters: Path, folder: Path) -> None:
     text = "## What was found\n\n"
     text += "".join(sentence(title, group) for title, group in grouped.items()) + "\n"
     text += FIGURE.format(folder=folder.name, tasks="; ".join(grouped)) + "\n"
+    text += figure_notes.note_of(folder / "overview.json", yaml.safe_load(parameters.read_text("utf-8"))) + "\n"
     text += (
         "{doc}`notebooks/02_accuracy_and_saif` and {doc}`notebooks/03_focus_prediction_heatmaps` show the numbers.\n"
     )
