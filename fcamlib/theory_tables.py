@@ -287,7 +287,7 @@ def sweep_provenance_table(found: Sweep) -> pd.DataFrame:
     if not found.is_recorded:
         return pd.DataFrame({"kept": ["computed here"]}, index=pd.Index([found.config.name], name="sweep"))
     source = found.provenance
-    seconds = next((round(source[key]) for key in ("train_seconds", "seconds") if key in source), "")
+    seconds = next((round(source[key]) for key in ("train_seconds", "last_session_seconds") if key in source), "")
     row = {"commit": source["commit"] or "none", "date": source["date"], "device": source["device"]}
     row |= {"torch": source["packages"]["torch"], "seconds": seconds, "seeds": len(found.config.seeds)}
     return pd.DataFrame([row], index=pd.Index([found.config.name], name="sweep"))
