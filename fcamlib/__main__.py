@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import yaml
 
 from fcamlib import __version__
 from fcamlib.config import RunConfig, experiment
 from fcamlib.errors import DivergenceError, UserError, one_line
 from fcamlib.options import ONE_RUN, GroupedCommand, experiment_options
+from fcamlib.profiles import grids
 
 if TYPE_CHECKING:
     from fcamlib.store import Run
@@ -161,7 +161,7 @@ def grid_command(profile: Path | None, list_only: bool, fresh: bool, as_json: bo
       fcam grid --num-segments 9 --paradigms soft,hybrid --seeds 0,1,2 --learning-rates 0.1,0.05
     """
     given = {name: value for name, value in options.items() if value is not None}
-    configs = [config for grid in _grids(profile) for config in experiment(grid | given).configs()]
+    configs = [config for grid in (grids(profile) if profile else [{}]) for config in experiment(grid | given).configs()]
     if list_only:
         _list_grid(configs)
     else:
@@ -176,19 +176,6 @@ def _list_grid(configs: list[RunConfig]) -> None:
         stored = store.find(config)
         missing = "begun" if config.name in begun else "to do"
         click.echo(f"{config.name}  {missing if stored is None else 'recorded' if stored.is_recorded else 'stored'}")
-
-
-def _grids(path: Path | None) -> list[dict[str, Any]]:
-    """The parameters of each document of a profile; of one grid without any where there is no profile."""
-    if path is None:
-        return [{}]
-    try:
-        contents = list(yaml.safe_load_all(path.read_text("utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"the profile '{path}' cannot be read as YAML ({one_line(error)}).") from None
-    if not contents or not all(isinstance(content, dict) for content in contents):
-        raise UserError(f"the profile '{path}' is not a list of 'name: value' lines.")
-    return [{str(name): value for name, value in content.items()} for content in contents]
 
 
 def _train(configs: list[RunConfig], fresh: bool, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fcamlib.errors import StoreError
+from fcamlib.errors import StoreError, UserError
 from fcamlib.fcam import FCAM
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,17 @@ def validation_score(row: Row) -> tuple[float, float]:
 
 
 _CANDIDATE_FIELDS = ("learning_rate", "epoch", "history", "failure", "search_score", "best_score")
+
+
+def seconds_between(default: float) -> float:
+    """The least time between two checkpoints: the variable `FCAM_CHECKPOINT_SECONDS`, or `default`."""
+    given = os.environ.get("FCAM_CHECKPOINT_SECONDS") or default
+    try:
+        if math.isfinite(seconds := float(given)):
+            return seconds
+    except ValueError:
+        pass
+    raise UserError(f"FCAM_CHECKPOINT_SECONDS={given} is not a number of seconds: give one, such as 20.")
 
 
 def save_checkpoint(path: Path, state: FitState) -> None:
