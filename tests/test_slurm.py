@@ -6,6 +6,7 @@ The cluster's daemons run in a folder of their own; nothing outside it is change
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -26,7 +27,7 @@ from fcamlib.profiles import grids
 from fcamlib.runs import run
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
 SECONDS = 240  # a call of Snakemake takes at most this long
 MARK = 4321.0  # seconds of an epoch that no run takes
 SMALL = {"num_segments": 3, "num_train": 96, "num_validation": 48, "num_test": 48, "batch_size": 24}
@@ -52,9 +53,9 @@ class Pipeline:
 
     def start(self, profile: str, *options: str) -> subprocess.Popen[str]:
         """Begin to train the runs, three a job."""
+        grid = ("--config", f"profile={self.profile.name}", "runs_per_job=3")
         return subprocess.Popen(
-            [sys.executable, "-m", "snakemake", "--profile", f"profiles/{profile}", *options]
-            + ["--config", f"profile={self.profile.name}", "runs_per_job=3", "--", "runs"],
+            [sys.executable, "-m", "snakemake", "--profile", f"profiles/{profile}", *options, *grid, "--", "runs"],
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -216,7 +217,8 @@ def cluster() -> Iterator[dict[str, str]]:
     (folder / "gres.conf").write_text("".join(f"Name=gpu File=/dev/{name}\n" for name in ("null", "zero", "full")))
     variables = {"PATH": f"{folder / 'bin'}:{_path()}", "SLURM_CONF": str(folder / "slurm.conf")}
     # Within a job the executor plugin takes away what tells srun of another cluster than /etc/slurm's.
-    (folder / "bin" / "srun").write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {shutil.which("srun")} "$@"\n')
+    srun = f'SLURM_CONF={folder}/slurm.conf exec {shutil.which("srun")} "$@"'
+    (folder / "bin" / "srun").write_text(f"#!/bin/sh\n{srun}\n")
     (folder / "bin" / "srun").chmod(0o755)
     files = [f"--{name}-file={folder}/munge.{name}" for name in ("key", "log", "pid", "seed")]
     commands = (
@@ -272,30 +274,30 @@ def test_on_a_slurm_cluster_a_killed_job_is_submitted_again_and_all_numbers_are_
     assert len(configs) == 9
     environment = pipeline.environment
 
-    def jobs(*columns: str) -> list[list[str]]:
-        command = ["squeue", "--noheader", "--states=all", "--format", "|".join(columns)]
-        lines = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-        return [line.split("|") for line in lines.splitlines()]
+    def jobs(*fields: str) -> list[tuple[str | None, ...]]:
+        command = ["scontrol", "--oneliner", "show", "job"]
+        lines = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
+        described = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in lines]
+        return [tuple(job.get(field) for field in fields) for job in described]
 
     quick = ("--slurm-status-command=squeue", "--slurm-init-seconds-before-status-checks=2", "--slurm-no-account")
     process = pipeline.start("slurm", *quick, "--seconds-between-status-checks=2", "--latency-wait=10")
     long = configs[2]
     wait_for(pipeline.checkpoint(long).exists, "a checkpoint", process)
-    (job,) = [number for number, comment in jobs("%i", "%k") if comment == "rule_runs_0"]
+    (job,) = [number for number, comment in jobs("JobId", "Comment") if comment == "rule_runs_0"]
+    assert job is not None
     subprocess.run(["scancel", "--signal=KILL", job], env=environment, check=True)
-    wait_for(lambda: ["FAILED"] in jobs("%T"), "the kill", process)
+    wait_for(lambda: ("CANCELLED",) in jobs("JobState"), "the kill", process)
     num_marked = pipeline.marked(long)
     finished = [pipeline.results / config.name / "summary.json" for config in configs[:2]]
     times = [path.stat().st_mtime_ns for path in finished]
     ended(process)
 
-    states = sorted(jobs("%k", "%T", "%b"))
-    gpu = "gres/gpu:1"
-    assert states == [
-        ["rule_runs_0", "COMPLETED", gpu],
-        ["rule_runs_0", "FAILED", gpu],
-        ["rule_runs_1", "COMPLETED", gpu],
-        ["rule_runs_2", "COMPLETED", gpu],
+    assert sorted(jobs("Comment", "JobState", "TresPerJob")) == [
+        ("rule_runs_0", "CANCELLED", "gres:gpu:1"),
+        ("rule_runs_0", "COMPLETED", "gres:gpu:1"),
+        ("rule_runs_1", "COMPLETED", "gres:gpu:1"),
+        ("rule_runs_2", "COMPLETED", "gres:gpu:1"),
     ]
     assert [path.stat().st_mtime_ns for path in finished] == times, "trained twice"
     assert_went_on(pipeline, long, num_marked)
