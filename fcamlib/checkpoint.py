@@ -12,6 +12,7 @@ import logging
 import math
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,8 @@ def write_state(path: Path, content: dict[str, Any], tensors: State) -> None:
         save_file(contiguous, beside, metadata=metadata)
         os.replace(beside, path)
     except (OSError, SafetensorError) as error:
+        with suppress(OSError):
+            beside.unlink()  # what it takes is missing elsewhere
         reason = getattr(error, "strerror", None) or error
         raise StoreError(
             f"the checkpoint '{path}' cannot be written ({reason}): make room and start again; "

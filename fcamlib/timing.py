@@ -75,9 +75,9 @@ def _timings(config: RunConfig) -> list[tuple[Timing, int]]:
 
 def _require_present(config: RunConfig) -> None:
     """Refuse a data set that would be downloaded: an estimate costs seconds."""
-    source = config.data.source
-    if source in CIFAR_SPECS and verify_cifar(source, paths.data_dir()) == "absent":
-        raise DataError(f"dataset='{source}' is not in '{paths.data_dir()}' yet: the first run downloads it.")
+    for name in CIFAR_SPECS:
+        if config.data.source == name and verify_cifar(name, paths.data_dir()) == "absent":
+            raise DataError(f"dataset='{name}' is not in '{paths.data_dir()}' yet: the first run downloads it.")
 
 
 def _timing(model: FCAM, data: SDCTask, phase: Phase, numerics: Numerics, batch_size: int) -> Timing:

@@ -356,8 +356,8 @@ def test_a_grid_trains_what_is_missing_and_goes_on_where_a_run_diverges(monkeypa
         "fcam: 1 of 3 runs diverged; the others are stored.",
     ]
     store.record(store.stored_runs()[0], paths.recorded_dir() or Path())
-    listed = fcam(*arguments, "--list").stdout.replace("to do", "missing").splitlines()
-    states = dict(line.split()[:2] for line in listed)
+    lines = fcam(*arguments, "--list").stdout.replace("to do", "missing").splitlines()
+    states = dict(line.split()[:2] for line in lines)
     assert [states[name] for name in names] == [
         {"digits-m3-n64-lvml": "recorded"}.get(name.rsplit("-", 2)[0], "stored") if i != 1 else "missing"
         for i, name in enumerate(names)

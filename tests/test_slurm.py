@@ -104,8 +104,8 @@ def assert_equals_local(results: Path, config: RunConfig) -> None:
     assert store.damage(own.folder) == ""
     for file in ("config.json", "scores.npz", "examples.npz", "model.safetensors"):
         assert (own.folder / file).read_bytes() == (local.folder / file).read_bytes(), file
-    histories = [found.history.drop(columns="seconds") for found in (own, local)]
-    pd.testing.assert_frame_equal(*histories, check_exact=True)
+    first, second = (found.history.drop(columns="seconds") for found in (own, local))
+    pd.testing.assert_frame_equal(first, second, check_exact=True)
     assert own.summary["splits"] == local.summary["splits"]
 
 
