@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
+from typing import get_args
 
 import torch
 
 from fcamlib import paths
 from fcamlib.computing import build_model, require_same_data, task
 from fcamlib.config import Phase, RunConfig
-from fcamlib.data.cifar import CIFAR_SPECS, verify_cifar
+from fcamlib.data.cifar import CifarName, verify_cifar
 from fcamlib.data.sdc import SDCTask
 from fcamlib.ensemble_training import TrainingMember, can_train_together, pass_together
 from fcamlib.errors import DataError, UserError
@@ -75,7 +76,7 @@ def _timings(config: RunConfig) -> list[tuple[Timing, int]]:
 
 def _require_present(config: RunConfig) -> None:
     """Refuse a data set that would be downloaded: an estimate costs seconds."""
-    for name in CIFAR_SPECS:
+    for name in get_args(CifarName):
         if config.data.source == name and verify_cifar(name, paths.data_dir()) == "absent":
             raise DataError(f"dataset='{name}' is not in '{paths.data_dir()}' yet: the first run downloads it.")
 

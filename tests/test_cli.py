@@ -259,7 +259,7 @@ def test_faults_of_a_picture_folder_are_one_sentence(tmp_path: Path) -> None:
 
 def test_profiles_are_read_and_faults_in_them_named(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("paradigms: [soft, lvml]\nseeds: [0, 1]\nnum_segments: 4\n")
-    listed = fcam("grid", "p.yaml", "--seeds", "2", "--list").stdout.splitlines()
+    listed = fcam("grid", "p.yaml", "--seeds", "2", "--list").stdout.splitlines()[:-1]
     assert [line.split()[0].rsplit("-", 1)[0] for line in listed] == [
         "digits-m4-n2000-soft-s2",
         "digits-m4-n2000-lvml-s2",
