@@ -27,7 +27,8 @@ def runs_of(grid):
     return {run.name: run for run in experiment(grid).configs()}
 
 
-RUNS = runs_of(SHOWN) | {name: run for grid in GRIDS for name, run in runs_of(grid).items()}
+WANTED = {name: run for grid in GRIDS for name, run in runs_of(grid).items()}
+RUNS = WANTED | runs_of(SHOWN)
 RESULTS = results_dir()
 CONFIGS = Path(".snakemake/configs")
 NOTEBOOKS = sorted(path.stem for path in Path("notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -79,7 +80,7 @@ rule all:
 # Every run of the profile, and neither notebooks nor book.
 rule runs:
     input:
-        [str(checksums(name)) for name in RUNS],
+        [str(checksums(name)) for name in WANTED],
 
 
 # Changes only when the parameters do, so that another profile executes the notebooks again.

@@ -28,7 +28,7 @@ from fcamlib.runs import run
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
-SECONDS = 240  # a call of Snakemake takes at most this long
+SECONDS = 600  # a call of Snakemake takes at most this long
 MARK = 4321.0  # seconds of an epoch that no run takes
 SMALL = {"num_segments": 3, "num_train": 96, "num_validation": 48, "num_test": 48, "batch_size": 24}
 SHORT = {**SMALL, "epochs": 2}
