@@ -150,19 +150,35 @@ rule notebook:
 
 
 # After all notebooks, so that it finds their runs and computes none.
-rule domains:
+rule claims:
     input:
         notebooks=expand("book/notebooks/{notebook}.ipynb", notebook=NOTEBOOKS),
-        script="book/_ext/domains.py",
+        scripts=["book/_ext/claims_page.py", "book/_ext/ledger.py"],
         recorded=RECORDED,
         library=LIBRARY,
     output:
-        "book/notebooks/domains.md",
+        "book/notebooks/claims.md",
+        "book/notebooks/claims.json",
+        "book/notebooks/verdicts.svg",
     params:
         python=sys.executable,
         folder=subpath(output[0], parent=True),
     shell:
-        "{params.python:q} {input.script:q} {params.folder:q} {output:q}"
+        "{params.python:q} {input.scripts[0]:q} {params.folder:q} {params.folder:q}"
+
+
+rule course:
+    input:
+        script="book/_ext/course.py",
+        library=LIBRARY,
+    output:
+        "book/notebooks/course-data.md",
+    params:
+        python=sys.executable,
+        folder=subpath(output[0], parent=True),
+    threads: 1
+    shell:
+        "{params.python:q} {input.script:q} {params.folder:q}"
 
 
 # Always from nothing: an incremental build hides warnings and keeps numbers of earlier runs.
@@ -171,7 +187,8 @@ rule book:
         expand("book/notebooks/{notebook}.ipynb", notebook=NOTEBOOKS),
         "book/notebooks/findings.md",
         "book/notebooks/benchmark.md",
-        "book/notebooks/domains.md",
+        rules.claims.output,
+        "book/notebooks/course-data.md",
         PAGES,
         "book/_config.yml",
         "book/_toc.yml",

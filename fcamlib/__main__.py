@@ -1,4 +1,5 @@
-"""Command line: `fcam run`, `grid`, `caption`, `crossval`, `study`, `sweep`, `list`, `check`, `record`, `bench`.
+"""Command line: `fcam run`, `grid`, `caption`, `crossval`, `study`, `sweep`, `list`, `check`, `record`, `rerun`,
+`bench`.
 
 Also `python -m fcamlib`.
 
@@ -32,6 +33,7 @@ LAZY = {  # command -> module and name
     "bench": ("fcamlib.bench", "bench_command"),
     "caption": ("fcamlib.caption_command", "caption_command"),
     "crossval": ("fcamlib.crossval", "crossval_command"),
+    "rerun": ("fcamlib.rerun", "rerun_command"),
     "study": ("fcamlib.study_command", "study_command"),
     "sweep": ("fcamlib.sweep_command", "sweep_command"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcamlib.caption_runs import CaptionRun
-from fcamlib.claims import CLAIMS, Evidence, verdict
+from fcamlib.claims import CLAIMS, Criterion, Evidence, verdict
 from fcamlib.config.caption_runs import CAPTION_SCHEDULES
 from fcamlib.plots.captions import CaptionExample
 from fcamlib.tables import LABELS, interval_text
@@ -107,8 +108,8 @@ def switch_epoch(runs: Sequence[CaptionRun]) -> int:
     return runs[0].config.phases[0].epochs
 
 
-def claims_table(runs: Sequence[CaptionRun]) -> pd.DataFrame:
-    """Claim H1 with its verdict and what was measured: SAIF at the threshold 0.3, BLEU-4 / 100 in accuracy's place.
+def criteria(runs: Sequence[CaptionRun]) -> list[Criterion]:
+    """The criteria of claim H1: SAIF at the threshold 0.3, BLEU-4 / 100 in accuracy's place.
 
     Only seeds that every paradigm has count, so that differences are paired.
     """
@@ -121,12 +122,17 @@ def claims_table(runs: Sequence[CaptionRun]) -> pd.DataFrame:
         focus_accuracy={},
         histogram={},
     )
-    criteria = CLAIMS["H1"].measure(evidence)
-    measured = [
-        (c.name.replace("accuracy", "BLEU-4 / 100"), interval_text(c.values), f"> {c.bound:g}", len(c.values))
-        for c in criteria
+    return [
+        replace(criterion, name=criterion.name.replace("accuracy", "BLEU-4 / 100"))
+        for criterion in CLAIMS["H1"].measure(evidence)
     ]
-    rows = [("H1", verdict(criteria), *row) for row in measured or [("nothing: a paradigm is missing", "", "", 0)]]
+
+
+def claims_table(runs: Sequence[CaptionRun]) -> pd.DataFrame:
+    """Claim H1 with its verdict and what was measured, see `criteria`."""
+    found = criteria(runs)
+    measured = [(c.name, interval_text(c.values), f"> {c.bound:g}", len(c.values)) for c in found]
+    rows = [("H1", verdict(found), *row) for row in measured or [("nothing: a paradigm is missing", "", "", 0)]]
     columns = ["id", "verdict", "measured", "mean and interval", "needs", "n"]
     return pd.DataFrame(rows, columns=columns).set_index(["id", "verdict"])
 

@@ -162,7 +162,7 @@ def _examples(
     with evaluating(model), numerics.autocasting():
         _, output = next(outputs(model, few, [config.aggregation], numerics))
     return {
-        "segments": _shown(few),
+        "segments": shown_segments(few),
         "alpha": output.log_alpha.exp().float().cpu().numpy(),
         "label": few.label.cpu().numpy(),
         "foreground": few.foreground.cpu().numpy(),
@@ -171,7 +171,7 @@ def _examples(
     }
 
 
-def _shown(few: SDCData) -> np.ndarray:
+def shown_segments(few: SDCData) -> np.ndarray:
     """Segments as figures show them: pictures as uint8 in 0..255, grey ones without a channel axis."""
     bank = few.bank
     values = bank.values[few.segments.long()].cpu()  # (E, M, ...)

@@ -18,6 +18,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -89,6 +90,17 @@ def _stored(folder: Path, kind: type[ConfigT]) -> Stored[ConfigT]:
 
 
 StoredT = TypeVar("StoredT", bound=Stored[Any])
+_passes_over_recorded = ContextVar("_passes_over_recorded", default=False)
+
+
+@contextmanager
+def recorded_passed_over() -> Iterator[None]:
+    """Within it, `find` looks into the results folder alone, so that what is kept with the source is computed anew."""
+    token = _passes_over_recorded.set(True)
+    try:
+        yield
+    finally:
+        _passes_over_recorded.reset(token)
 
 
 @overload
@@ -97,7 +109,8 @@ def find(config: RunConfig, report: bool = True) -> Run | None: ...
 def find(config: ConfigT, report: bool = True) -> Stored[ConfigT] | None: ...
 def find(config: StoredConfig, report: bool = True) -> Stored[Any] | None:
     """The stored result of `config`, recorded ones first; a damaged one is reported, if asked, and passed over."""
-    for root in (paths.recorded_dir(), paths.results_dir()):
+    recorded_dir = None if _passes_over_recorded.get() else paths.recorded_dir()
+    for root in (recorded_dir, paths.results_dir()):
         if root is None or not os.path.isdir(folder := root / config.name):
             continue
         fault = damage(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,19 @@ def verdict_counts(history: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """How many combinations of `by` have each verdict on the claim H1."""
     counts = gain_frame(history, by)["verdict"].value_counts()
     return pd.DataFrame({"combinations": counts}).rename_axis("H1")
+
+
+def criteria(history: pd.DataFrame, by: Sequence[str]) -> list[Criterion]:
+    """The criteria of H1 for each combination of `by`, one after the other; the combination stands before the name."""
+    return [
+        replace(criterion, name=f"{_combination(key)}: {criterion.name}")
+        for key, group in history.groupby(list(by), sort=False)
+        for criterion in _criteria(_evidence(group))
+    ]
+
+
+def _combination(values: tuple[Any, ...]) -> str:
+    return ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
 
 
 def _evidence(history: pd.DataFrame) -> Evidence:

@@ -55,6 +55,7 @@ def fit(
     seed: int,
     checkpoint: Path | None = None,
     on_epoch: Callable[[Row], None] | None = None,
+    on_model: Callable[[FCAM, Row], None] | None = None,
 ) -> FitResult:
     """Train `model` in place through `phases`.
 
@@ -76,13 +77,16 @@ def fit(
         File that is rewritten as training goes, and continued from if it exists.
     on_epoch : callable, optional
         Called with the row of each finished epoch.
+    on_model : callable, optional
+        Called with the model in training and the row of each finished epoch, those of every candidate; it may look at
+        the model and must not change it.
 
     Raises
     ------
     DivergenceError
         When no candidate of a phase keeps a finite loss; the sentence names phase, epoch and step.
     """
-    trainer = _Trainer(model, task, phases, config, seed, on_epoch)
+    trainer = _Trainer(model, task, phases, config, seed, on_epoch, on_model)
     state = load_checkpoint(checkpoint, trainer.candidate) if checkpoint and checkpoint.exists() else None
     state = state or FitState(start=_copied(model))
     interval, saved = seconds_between(CHECKPOINT_SECONDS), time.monotonic()
@@ -107,10 +111,12 @@ class _Trainer:
         config: TrainingConfig,
         seed: int,
         on_epoch: Callable[[Row], None] | None,
+        on_model: Callable[[FCAM, Row], None] | None,
     ) -> None:
         self.model, self.task, self.phases, self.config, self.seed = model, task, phases, config, seed
         self.numerics = Numerics.of(config)
         self.on_epoch = on_epoch or (lambda row: None)
+        self.on_model = on_model or (lambda model, row: None)
 
     def advance(self, state: FitState) -> None:
         """Do one epoch, of one candidate or of all that train together, or one change of candidate or phase."""
@@ -168,6 +174,8 @@ class _Trainer:
             row = self._measured(state, candidate, phase, result)
             row["seconds"] = round(trained / len(group) + time.perf_counter() - began, 3)
             candidate.history.append(row)
+            if not candidate.failure:
+                self.on_model(candidate.model, row)
             self.on_epoch(row)
 
     def _measured(self, state: FitState, candidate: Candidate, phase: Phase, result: PassResult) -> Row:

@@ -20,7 +20,7 @@ OPTIONS = [part for name, value in SMALL.items() for part in (f"--{name.replace(
 # What notebooks import to show stored results.
 READERS = (
     "from fcamlib import caption_tables, fold_tables, study_tables, tables, theory_tables",
-    "from fcamlib import caption_runs, claims, notebook, plots, runs, store, study, sweep",
+    "from fcamlib import caption_runs, claims, course, notebook, plots, runs, store, study, sweep",
 )
 
 

@@ -18,7 +18,6 @@ import pandas as pd
 import yaml
 
 from fcamlib import paths, plots, store, tables, theory_tables
-from fcamlib.claims import CLAIMS
 from fcamlib.config import experiment
 from fcamlib.config.flow import FlowExperiment
 from fcamlib.metrics import t_interval
@@ -44,13 +43,6 @@ def sentence(title: str, runs: list[Run]) -> str:
     verdict = tables.verdicts(runs)["H1"]
     count = "one seed" if seeds == 1 else f"{seeds} seeds"
     return f"- **{title}** ({count}): SAIF {said}. That the hybrid is at least as good as SA and HA: *{verdict}*.\n"
-
-
-def claims_by_task(grouped: dict[str, list[Run]]) -> str:
-    """A Markdown table of verdicts, one row per claim, one column per task."""
-    names = pd.Index([f"**{claim.id}** {claim.statement}" for claim in CLAIMS.values()], name="claim")
-    columns = {title: list(tables.verdicts(runs).values()) for title, runs in grouped.items()}
-    return tables.markdown(pd.DataFrame(columns, index=names))
 
 
 def quantity(value: float) -> str:
@@ -214,12 +206,8 @@ def main(parameters: Path, folder: Path) -> None:
     text = "## What was found\n\n"
     text += "".join(sentence(title, group) for title, group in grouped.items()) + "\n"
     text += FIGURE.format(folder=folder.name, tasks="; ".join(grouped)) + "\n"
-    text += claims_by_task(grouped) + "\n"
     text += (
-        "A claim *holds* when every 95 % interval over seeds lies above its bound, *fails* when one lies below, and\n"
-        "is *undecided* otherwise; one seed decides nothing. {doc}`notebooks/02_accuracy_and_saif` and\n"
-        "{doc}`notebooks/03_focus_prediction_heatmaps` show the numbers; {doc}`domains` judges the same claims on\n"
-        "text, time series and bags, and the paper's explanation.\n"
+        "{doc}`notebooks/02_accuracy_and_saif` and {doc}`notebooks/03_focus_prediction_heatmaps` show the numbers.\n"
     )
     (folder / "findings.md").write_text(text, "utf-8")
     recorded = paths.recorded_dir()

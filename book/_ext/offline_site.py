@@ -26,7 +26,13 @@ MATHJAX_PARTS = (
 )
 VENDOR_DIR = "vendor_js"
 # File in _static -> the one page that uses it.
-ONE_PAGE_FILES = {"explorer.js": "explorer", "explorer.css": "explorer"}
+ONE_PAGE_FILES = {
+    "explorer.js": "explorer",
+    "explorer.css": "explorer",
+    "course.js": "course",
+    "gallery.js": "course",
+    "course.css": "course",
+}
 
 
 def mathjax_dir() -> Path:

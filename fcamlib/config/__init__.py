@@ -24,6 +24,7 @@ from fcamlib.config.base import (
     StoredConfig,
 )
 from fcamlib.config.caption_runs import CaptionExperiment, CaptionRunConfig, caption_experiment
+from fcamlib.config.course import CourseConfig
 from fcamlib.config.cross_validation import METHODS, REFERENCES, CrossValidationConfig
 from fcamlib.config.experiments import all_datasets, experiment, experiment_class
 from fcamlib.config.fixed_focus import FixedFocusConfig, FixedFocusExperiment, fixed_focus_experiment
@@ -58,6 +59,7 @@ __all__ = [
     "BagsExperiment",
     "CaptionExperiment",
     "CaptionRunConfig",
+    "CourseConfig",
     "CrossValidationConfig",
     "Device",
     "Experiment",

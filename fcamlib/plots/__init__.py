@@ -19,6 +19,7 @@ from fcamlib.plots.series import series_attention
 from fcamlib.plots.studies import gain_heatmap, measures_over
 from fcamlib.plots.summary import accuracy_saif_summary
 from fcamlib.plots.theory import curvature, flow_curves, phase_portrait, speed_ratios
+from fcamlib.plots.verdicts import verdict_matrix
 
 __all__ = [
     "PARADIGM_LABEL",
@@ -47,5 +48,6 @@ __all__ = [
     "series_attention",
     "speed_ratios",
     "style",
+    "verdict_matrix",
     "word_attention",
 ]

@@ -6,6 +6,7 @@ import ast
 import importlib
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -44,12 +45,21 @@ SAIF = {"soft": 0.2, "hard": 0.6, "lvml": 0.9, "hybrid": 0.95}
 
 
 @pytest.fixture(scope="module")
-def domains() -> Iterator[ModuleType]:
-    """The book's script as a module."""
+def ledger() -> Iterator[ModuleType]:
+    """The book's script that gathers the tasks, as a module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "book" / "_ext")
-        yield importlib.import_module("domains")
-        patch.delitem(sys.modules, "domains")
+        yield importlib.import_module("ledger")
+        patch.delitem(sys.modules, "ledger")
+
+
+@pytest.fixture(scope="module")
+def claims_page(ledger: ModuleType) -> Iterator[ModuleType]:
+    """The book's script that writes the page, as a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "book" / "_ext")
+        yield importlib.import_module("claims_page")
+        patch.delitem(sys.modules, "claims_page")
 
 
 def made(config: RunConfig, title: str = "a task", **changes: Any) -> Run:
@@ -66,6 +76,7 @@ def made(config: RunConfig, title: str = "a task", **changes: Any) -> Run:
     run.__dict__["config"] = config
     run.__dict__["summary"] = {
         "title": title,
+        "provenance": {"date": "2026-01-01", "commit": "abc", "device": "a machine", "train_seconds": 60.0},
         "splits": {"test": test | {"n": 40, "histogram": histogram.tolist()}},
     }
     curve = changes.get(f"{base}_curve", CURVES[base]) + spread * np.arange(10)
@@ -78,26 +89,41 @@ def runs(seeds: tuple[int, ...] = (0, 1, 2), paradigms: str = "soft,hard,lvml,hy
     return [made(config, **changes) for config in experiment(grid).configs()]
 
 
-def cells(domains: ModuleType, found: list[Run]) -> dict[str, str]:
-    """The page's row on these runs."""
-    task = domains.run_task("a task, settings", found)
-    table = domains.verdict_table([task])
-    return {claim: table.loc["a task", claim] if claim in table else "-" for claim in PAPER}
+def verdicts(ledger: ModuleType, found: list[Run]) -> dict[str, str]:
+    """The verdicts on these runs, of the claims that were measured."""
+    task = ledger.run_task("a task, settings", found)
+    return {claim: verdict for claim in PAPER if (verdict := task.verdict(claim))}
 
 
-def test_every_claim_of_the_paper_has_a_row_that_counts_its_verdicts(domains: ModuleType) -> None:
-    assert set(domains.STATEMENTS) == PAPER == set(CLAIMS) | set(NEEDED)
-    tasks = [domains.run_task("a task, settings", found) for found in (runs(), runs(hybrid_accuracy=0.8))]
-    table = domains.claims_table(tasks)
-    assert set(table.index) == {f"**{claim}**" for claim in PAPER}
-    assert table.loc["**H1**"].tolist() == [CLAIMS["H1"].statement, 1, 1, 0]
-    assert table.loc["**S2**"].tolist() == [CLAIMS["S2"].statement, 2, 0, 0]
-    assert table.loc["**I3**"].tolist()[1:] == [0, 0, 0]
+def test_every_claim_of_the_paper_has_a_section_that_counts_its_verdicts(
+    ledger: ModuleType, claims_page: ModuleType
+) -> None:
+    assert set(ledger.STATEMENTS) == PAPER == set(CLAIMS) | set(NEEDED)
+    tasks = [ledger.run_task("a task, settings", found) for found in (runs(), runs(hybrid_accuracy=0.8))]
+    tasks += ledger.missing_tasks(tasks)
+    text = claims_page.page(tasks, [])
+    for claim in PAPER:
+        assert f"### {claim}: {ledger.STATEMENTS[claim]}" in text
+    missing = sum("H1" in claims for *_, claims in ledger.PAPER_TASKS)
+    assert f"it holds on 1, fails on 1; {missing} of the paper's own were not run." in text.split("### H1")[1]
+    assert f"it holds on 2; {missing - 1} of the paper's own were not run." in text.split("### S2")[1]
 
 
-def test_claims_hold_on_numbers_made_for_them_and_the_others_are_not_measured(domains: ModuleType) -> None:
-    shown = cells(domains, runs())
-    assert shown == {claim: "holds" if claim in ON_RUNS else "-" for claim in PAPER}
+def test_claims_hold_on_numbers_made_for_them_and_the_others_are_not_measured(ledger: ModuleType) -> None:
+    assert verdicts(ledger, runs()) == dict.fromkeys(ON_RUNS, "holds")
+
+
+def test_a_row_says_what_was_measured_and_where(ledger: ModuleType, claims_page: ModuleType) -> None:
+    task = ledger.run_task("a task, settings", runs())
+    row = claims_page.claim_table("H1", [task]).iloc[0]
+    assert row["verdict"] == "holds" and row["seeds"] == "3" and row["seen in"] == "{numref}`fig-saif-over-tau`"
+    first, second, third = row["measured"].split("<br>")
+    assert first == "SAIF, hybrid - SA: 0.750 [0.750, 0.750], needs > -0.01"
+    assert second.startswith("SAIF, hybrid - HA: 0.350") and third.startswith(
+        "accuracy, hybrid - better of SA and HA: 0"
+    )
+    kept = replace(task, kept="recorded")
+    assert kept.figure("H1") == "fig-saif-over-tau-recorded" and task.figure("D1") == "fig-learning-curves"
 
 
 @pytest.mark.parametrize(
@@ -112,31 +138,29 @@ def test_claims_hold_on_numbers_made_for_them_and_the_others_are_not_measured(do
         ("H1", {"hybrid_accuracy": 0.8}),
     ],
 )
-def test_a_claim_fails_where_numbers_contradict_it(domains: ModuleType, claim: str, changes: dict[str, Any]) -> None:
-    assert cells(domains, runs(**changes))[claim] == "**fails**"
+def test_a_claim_fails_where_numbers_contradict_it(ledger: ModuleType, claim: str, changes: dict[str, Any]) -> None:
+    assert verdicts(ledger, runs(**changes))[claim] == "fails"
 
 
-def test_one_seed_leaves_all_undecided_and_only_shared_seeds_count(domains: ModuleType) -> None:
-    one = cells(domains, runs(seeds=(1,)))
-    assert {one[claim] for claim in ON_RUNS} == {"*undecided*"}
+def test_one_seed_leaves_all_undecided_and_only_shared_seeds_count(ledger: ModuleType) -> None:
+    assert verdicts(ledger, runs(seeds=(1,))) == dict.fromkeys(ON_RUNS, "undecided")
     partly = [run for run in runs() if run.config.paradigm != "hard" or run.config.seed == 1]
-    task = domains.run_task("a task, settings", partly)
-    assert task.seeds == "1" and {task.cell(claim) for claim in ON_RUNS} == {"*undecided*"}
+    task = ledger.run_task("a task, settings", partly)
+    assert task.seeds == "1" and {task.verdict(claim) for claim in ON_RUNS} == {"undecided"}
     apart = [run for run in runs() if (run.config.paradigm == "hard") == (run.config.seed == 1)]
-    task = domains.run_task("a task, settings", apart)
-    assert task.seeds == "0" and {task.cell(claim) for claim in PAPER} == {"-"}
+    task = ledger.run_task("a task, settings", apart)
+    assert task.seeds == "0" and not task.criteria
 
 
-def test_a_claim_on_a_paradigm_that_was_not_run_shows_a_dash(domains: ModuleType) -> None:
-    shown = cells(domains, runs(paradigms="soft,hard"))
-    assert {claim for claim, cell in shown.items() if cell != "-"} == {"D1", "D2", "S2"}
+def test_a_claim_on_a_paradigm_that_was_not_run_has_no_row(ledger: ModuleType) -> None:
+    assert set(verdicts(ledger, runs(paradigms="soft,hard"))) == {"D1", "D2", "S2"}
 
 
-def test_without_a_known_foreground_nothing_is_judged(domains: ModuleType) -> None:
+def test_without_a_known_foreground_nothing_is_judged(ledger: ModuleType) -> None:
     found = runs()
     for run in found:
         del run.summary["splits"]["test"]["saif"]
-    assert set(cells(domains, found).values()) == {"-"}
+    assert not verdicts(ledger, found)
 
 
 def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") -> Sweep:
@@ -159,18 +183,18 @@ def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") 
     ("changes", "expected"),
     [
         ({}, {"I1": "holds", "I2": "holds", "I3": "holds"}),
-        ({"soft": [3.0, 1.0, 1.2]}, {"I1": "**fails**", "I2": "holds", "I3": "**fails**"}),
-        ({"hard": [1.0, 2.0, 1.9]}, {"I1": "holds", "I2": "**fails**", "I3": "holds"}),
+        ({"soft": [3.0, 1.0, 1.2]}, {"I1": "fails", "I2": "holds", "I3": "fails"}),
+        ({"hard": [1.0, 2.0, 1.9]}, {"I1": "holds", "I2": "fails", "I3": "holds"}),
     ],
 )
 def test_sweeps_are_judged_by_their_last_incentives(
-    domains: ModuleType, changes: dict[str, list[float]], expected: dict[str, str]
+    ledger: ModuleType, changes: dict[str, list[float]], expected: dict[str, str]
 ) -> None:
     found = {"soft": [3.0, 1.0, 0.1], "hard": [1.0, 2.0, 2.5], "lvml": [4.0, 2.0, 1.0]} | changes
-    task = domains.sweep_task(made_sweep(found))
+    task = ledger.sweep_task(made_sweep(found))
     assert task.notebook == "04_fixed_focus_linear"
-    assert {claim: task.cell(claim) for claim in PAPER if task.cell(claim) != "-"} == expected
-    assert domains.sweep_task(made_sweep(found, "digits")).notebook == "06_fixed_focus_images"
+    assert {claim: task.verdict(claim) for claim in task.criteria} == expected
+    assert ledger.sweep_task(made_sweep(found, "digits")).notebook == "06_fixed_focus_images"
 
 
 def write_notebook(path: Path, own: str, injected: str = "") -> None:
@@ -183,24 +207,24 @@ def write_notebook(path: Path, own: str, injected: str = "") -> None:
     nbformat.write(made, path)
 
 
-def test_parameters_are_the_notebook_s_own_and_papermill_s_over_them(domains: ModuleType, tmp_path: Path) -> None:
+def test_parameters_are_the_notebook_s_own_and_papermill_s_over_them(ledger: ModuleType, tmp_path: Path) -> None:
     write_notebook(
         tmp_path / "a.ipynb", "seeds: list = [0, 1]  # two\nnoise: float = -0.5", "# Parameters\nseeds = [3]"
     )
-    assert domains.parameters_of(tmp_path / "a.ipynb") == {"seeds": [3], "noise": -0.5}
+    assert ledger.parameters_of(tmp_path / "a.ipynb") == {"seeds": [3], "noise": -0.5}
 
 
-def test_lvml_s_speed_in_the_flow_depends_on_the_classes(domains: ModuleType, tmp_path: Path) -> None:
+def test_lvml_s_speed_in_the_flow_depends_on_the_classes(ledger: ModuleType, tmp_path: Path) -> None:
     own = "num_segments: list = [20, 20]\nnum_classes: list = [20, 2]\nend_times: list = [1000.0, 1000.0]"
     write_notebook(tmp_path / "05_gradient_flow.ipynb", own)
-    many, two = domains.flow_tasks(tmp_path)
-    assert (many.cell("D4"), two.cell("D4")) == ("holds", "**fails**")
-    assert {claim for claim in PAPER if many.cell(claim) != "-"} == {"D1", "D2", "D3", "D4"}
+    many, two = ledger.flow_tasks(tmp_path)
+    assert (many.verdict("D4"), two.verdict("D4")) == ("holds", "fails")
+    assert set(many.criteria) == {"D1", "D2", "D3", "D4"}
     assert many.seeds == "exact"
 
 
 def test_the_notebook_on_text_changes_what_the_page_does() -> None:
-    source = (ROOT / "book" / "_ext" / "domains.py").read_text()
+    source = (ROOT / "book" / "_ext" / "ledger.py").read_text()
     stated = next(
         node.value
         for node in ast.parse(source).body
@@ -222,24 +246,23 @@ def test_the_notebook_on_text_changes_what_the_page_does() -> None:
 
 
 def test_live_tasks_come_first_and_other_paradigms_do_not_count(
-    domains: ModuleType, monkeypatch: pytest.MonkeyPatch
+    ledger: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     posts = {"dataset": "keywords", "encoder": "embedding", "num_train": 90, "epochs": 10}
     kept = experiment({**posts, "seeds": (0, 1, 2)}).configs()
     kept += experiment({**posts, "paradigms": "logit_mixture"}).configs()
-    monkeypatch.setattr(domains, "run_all", lambda configs: [made(config) for config in configs])
+    monkeypatch.setattr(ledger, "run_all", lambda configs: [made(config) for config in configs])
     monkeypatch.setattr(store, "recorded_runs", lambda: [made(config, "posts") for config in kept])
-    tasks = domains.run_tasks(NOTEBOOKS)
+    tasks = ledger.run_tasks(NOTEBOOKS)
     assert [task.name for task in tasks] == [
-        "a task", "a task, embedding", "a task, transformer", "a task", "a task", "posts, embedding"
+        "a task", "a task", "a task", "a task", "a task", "posts"
     ]  # fmt: skip
+    assert tasks[1].settings.startswith("500 posts, embedding,") and ", transformer," in tasks[2].settings
     assert [task.notebook[:2] for task in tasks] == ["02", "07", "07", "08", "09", "07"]
-    assert tasks[-1].seeds == "3" and tasks[-1].cell("S1") == "holds"
-    names = domains.row_names(tasks)
-    assert names[1] == "a task, embedding" and names[0] == f"a task ({tasks[0].settings})"
+    assert tasks[-1].seeds == "3" and tasks[-1].verdict("S1") == "holds"
 
 
-def test_benchmarks_have_no_verdict_and_show_the_hybrid_s_accuracy(domains: ModuleType) -> None:
+def test_benchmarks_show_the_hybrid_s_accuracy_alone(ledger: ModuleType, claims_page: ModuleType) -> None:
     config = CrossValidationConfig(
         source="bags:b.npz", fingerprint="0", methods=("soft", "hard", "hybrid"), repeats=2, folds=3, epochs=2,
         learning_rates=(0.1,), batch_size=1,
@@ -251,15 +274,12 @@ def test_benchmarks_have_no_verdict_and_show_the_hybrid_s_accuracy(domains: Modu
         for method, level in (("soft", 0.5), ("hard", 0.8), ("hybrid", 0.7))
     ]
     result = Stored(Path("nowhere") / config.name, CrossValidationConfig)
-    result.__dict__.update(config=config, summary={"title": "b"}, history=pd.DataFrame(rows))
-    (task,) = domains.fold_tasks([result])
-    assert {task.cell(claim) for claim in PAPER} == {"-"} and task.instances == "30 bags"
-    table = domains.benchmarks_table([result])
+    result.__dict__.update(config=config, summary={"title": "b", "provenance": {}}, history=pd.DataFrame(rows))
+    table = claims_page.benchmarks_table([result])
     assert table["difference"].tolist() == ["+0.200", "-0.100"]
-    text = domains.page([domains.run_task("a task, settings", runs()), task], [], [result])
-    assert f"| a task | {' | '.join(['holds'] * len(ON_RUNS))} |" in text
-    assert f"| b | {' | '.join(['-'] * len(ON_RUNS))} |" in text
-    assert "| hybrid - HA | -0.100 |" in text
+    text = claims_page.page([ledger.run_task("a task, settings", runs())], [result])
+    assert "| hybrid - HA | -0.100 |" in text, text
+    assert f"fcam rerun {config.name}" in text
 
 
 def test_runs_on_other_data_are_not_shown_as_pictures() -> None:
