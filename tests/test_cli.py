@@ -95,6 +95,7 @@ def test_help_names_every_option_of_every_command() -> None:
         "bench",
         "crossval",
         "sweep",
+        "rerun",
         "study",
     }
     for name in main.list_commands(context):
