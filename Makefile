@@ -1,4 +1,6 @@
 # make book [PROFILE=quick|paper]   the site, from nothing, in book/_build/html
+# make pdf                          the whole book as book/_build/attention-dynamics.pdf; needs Chromium
+# make offline                      the site as a zip that opens without a server, in book/_build
 # make test                         every check
 # make notebooks                    stores the text outputs that `make test` compares, after a change that is meant
 # make clean                        removes what was built; runs in results/ and the environment stay
@@ -20,7 +22,7 @@ STORE := $(CURDIR)/.tests/results
 PYTEST := $(PY) -m pytest -n 3 --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=300 \
 	--nbval-sanitize-with nbval.cfg --durations=15
 
-.PHONY: help env book test types tested-book notebooks clean
+.PHONY: help env book pdf offline test types tested-book notebooks clean
 .DELETE_ON_ERROR:
 
 help:
@@ -40,6 +42,12 @@ $(INSTALLED): pyproject.toml constraints.txt
 book: $(INSTALLED)
 	$(SNAKEMAKE)
 	@echo "The book is ready: open $(CURDIR)/book/_build/html/index.html in a browser."
+
+pdf: book
+	$(PY) book/_ext/print_book.py pdf
+
+offline: book
+	$(PY) book/_ext/print_book.py offline
 
 # Code is read while the book is built.
 test: $(INSTALLED)

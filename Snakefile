@@ -32,7 +32,7 @@ RUNS = WANTED | runs_of(SHOWN)
 RESULTS = results_dir()
 CONFIGS = Path(".snakemake/configs")
 NOTEBOOKS = sorted(path.stem for path in Path("notebooks").glob("[0-9][0-9]_*.ipynb"))
-PAGES = sorted(str(path) for path in Path("book").glob("*.md")) + ["CHANGELOG.md"]
+PAGES = sorted(str(path) for folder in ("book", "book/api") for path in Path(folder).glob("*.md")) + ["CHANGELOG.md"]
 RECORDED = sorted(str(path) for path in recorded_dir().glob("*/SHA256SUMS"))
 LIBRARY = sorted(str(path) for path in Path("fcamlib").rglob("*.py"))
 
@@ -211,6 +211,9 @@ rule book:
         "book/_config.yml",
         "book/_toc.yml",
         "book/_ext/offline_site.py",
+        "book/_ext/api_reference.py",
+        "book/_ext/finished_pages.py",
+        LIBRARY,
         sorted(str(path) for path in Path("book/_static").iterdir()),
         "book/references.bib",
     output:

@@ -87,8 +87,19 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
     return any(words in str(error) for words in ("out of memory", "can't allocate memory"))  # torch's, on CUDA and CPU
 
 
+def _show_version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    if not asked or ctx.resilient_parsing:
+        return
+    from fcamlib.paths import commit
+
+    known = commit()
+    click.echo(f"fcam, version {__version__}" + (f" (commit {known})" if known else ""))
+    ctx.exit()
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, prog_name="fcam")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
+              help="Show the version, in a source checkout with its commit, and exit.")  # fmt: skip
 def main() -> None:
     """Train and compare attention models: soft, hard, latent-variable and hybrid attention.
 
@@ -226,6 +237,7 @@ def list_command(as_json: bool) -> None:
 
     A run that is both is listed once, as recorded. Damaged runs are named on standard error and left out.
     """
+    from fcamlib.paths import recorded_dir
     from fcamlib.store import recorded_runs, stored_runs
     from fcamlib.tables import runs_table
 
@@ -237,6 +249,8 @@ def list_command(as_json: bool) -> None:
         click.echo(runs_table(ordered).to_string(index=False))
     else:
         click.echo("No run is stored yet: `fcam run` trains one.")
+    if not as_json and recorded_dir() is None:
+        click.echo("Recorded runs come with a source checkout, and this copy was installed without one.", err=True)
 
 
 @main.command("check", short_help="Show versions, devices, folders, data sets and runs.")

@@ -13,7 +13,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from fcamlib import notebook_files, paths
-from fcamlib.provenance import commit
+from fcamlib.paths import commit
 
 SHORT = 7  # hex digits of a commit that are shown
 

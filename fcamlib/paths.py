@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import platformdirs
@@ -47,3 +48,17 @@ def recorded_dir() -> Path | None:
     """Folder of the runs that are kept with the source, or None without a checkout."""
     root = checkout()
     return root / "results" / "recorded" if root else None
+
+
+def commit() -> str:
+    """The checkout's commit, with "+" where tracked files differ from it; empty without a checkout."""
+    root = checkout()
+    if root is None:
+        return ""
+    try:
+        git = ["git", "-C", str(root)]
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return commit.stdout.strip()[:12] + ("+" if changed.returncode == 1 else "") if commit.returncode == 0 else ""

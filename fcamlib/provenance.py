@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import datetime
 import platform
-import subprocess
 from importlib.metadata import version
 from typing import Any
 
 import torch
 
-from fcamlib import __version__, paths
+from fcamlib import __version__
 from fcamlib.hardware import cpu_name
 from fcamlib.numerics import Numerics
+from fcamlib.paths import commit
 
 
 def provenance(numerics: Numerics) -> dict[str, Any]:
@@ -28,17 +28,3 @@ def provenance(numerics: Numerics) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: version(name) for name in packages},
     }
-
-
-def commit() -> str:
-    """The checkout's commit, with "+" where tracked files differ from it; empty without a checkout."""
-    root = paths.checkout()
-    if root is None:
-        return ""
-    try:
-        git = ["git", "-C", str(root)]
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)
-        changed = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return commit.stdout.strip()[:12] + ("+" if changed.returncode == 1 else "") if commit.returncode == 0 else ""

@@ -275,8 +275,11 @@ def provenance_table(runs: Sequence[Run]) -> pd.DataFrame:
                 "seed": run.config.seed,
                 "commit": source["commit"] or "none",
                 "date": source["date"],
+                "device": device,
+                "precision": run.config.training.precision,
+                "torch": source["packages"]["torch"],
+                "seconds": round(source["train_seconds"]),
             }
-            | {"device": device, "precision": run.config.training.precision, "torch": source["packages"]["torch"], "seconds": round(source["train_seconds"])}
         )
     return pd.DataFrame(rows).set_index("run")
 

@@ -132,7 +132,8 @@ def test_help_of_run_groups_every_parameter_with_its_meaning_and_default() -> No
 
 def test_python_m_fcamlib_is_the_same_command() -> None:
     done = fcam_process("--version")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"fcam, version {__version__}\n", "")
+    known = f" (commit {paths.commit()})" if paths.commit() else ""
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"fcam, version {__version__}{known}\n", "")
 
 
 # --- run --------------------------------------------------------------------------------------------------------------

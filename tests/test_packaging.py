@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import shutil
+import subprocess
 import sys
 import tomllib
 from importlib import metadata
@@ -25,7 +28,7 @@ DECLARED = [
 # Folder -> what its code may import beside the standard library and fcamlib.
 IMPORTERS = {
     "fcamlib": [*PROJECT["dependencies"], *(line for extra in OPTIONAL for line in EXTRAS[extra])],
-    "book/_ext": [*PROJECT["dependencies"], *EXTRAS["book"], "sphinx"],  # jupyter-book brings it
+    "book/_ext": [*PROJECT["dependencies"], *EXTRAS["book"], "sphinx", "docutils"],  # jupyter-book brings them
     "tests": [*PROJECT["dependencies"], *EXTRAS["book"], *EXTRAS["test"]],
 }
 
@@ -109,3 +112,58 @@ def test_the_command_line_entry_point_exists() -> None:
     (command,) = metadata.entry_points(group="console_scripts", name="fcam")
     assert command.value == PROJECT["scripts"]["fcam"]
     assert callable(command.load())
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package as its wheel installs it; its dependencies are those of this environment."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source, target = folder / "source", folder / "installed"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):  # a copy: a build leaves files beside its sources
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "fcamlib", source / "fcamlib", ignore=shutil.ignore_patterns("__pycache__"))
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    offline = ["--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, "wheel", *offline, "--wheel-dir", folder, source], check=True)
+    (wheel,) = folder.glob("*.whl")
+    subprocess.run([*pip, "install", *offline, "--no-compile", "--target", target, wheel], check=True)
+    return target
+
+
+def installed_fcam(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python -m fcamlib` of the installed copy, run in `folder` with a home of its own."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("FCAM_", "XDG_"))}
+    environment |= {"PYTHONPATH": str(installed), "HOME": str(folder / "home"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "fcamlib", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_the_wheel_holds_every_file_that_the_code_reads(installed: Path) -> None:
+    shipped = {str(path.relative_to(ROOT)) for path in (ROOT / "fcamlib").rglob("*") if path.suffix in (".py", ".yaml")}
+    missing = sorted(name for name in {*shipped, "fcamlib/py.typed"} if not (installed / name).is_file())
+    assert not missing
+
+
+def test_an_installed_copy_works_in_an_empty_folder_without_the_repository(installed: Path, tmp_path: Path) -> None:
+    version = installed_fcam(installed, tmp_path, "--version")
+    assert (version.returncode, version.stdout) == (0, f"fcam, version {PROJECT['version']}\n")
+
+    empty = installed_fcam(installed, tmp_path, "list")
+    assert (empty.returncode, empty.stdout) == (0, "No run is stored yet: `fcam run` trains one.\n")
+    assert "Recorded runs come with a source checkout" in empty.stderr
+
+    small = ("--num-train", "40", "--num-validation", "20", "--num-test", "20", "--epochs", "2", "--switch-epoch", "1")
+    run = installed_fcam(installed, tmp_path, "run", "--dataset", "digits", *small)
+    assert run.returncode == 0, run.stderr
+    folder = Path(run.stdout.strip().rsplit(", in ", 1)[1])
+    assert folder.is_relative_to(tmp_path / "home") and folder.parent.parent.name == "fcam"
+    assert (folder / "SHA256SUMS").is_file()
+
+    check = installed_fcam(installed, tmp_path, "check")
+    assert check.returncode == 0, check.stderr
+    assert {line.split("  ")[-1].strip() for line in check.stdout.splitlines() if line.startswith("  stored")} == {
+        "1 verified"
+    }
+    assert str(ROOT) not in check.stdout, "the installed copy reaches into the repository"
+    assert {path.name for path in tmp_path.iterdir()} == {"home"}, "something is left where the command was run"

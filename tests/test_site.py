@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import http.server
 import threading
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 from urllib.request import urlopen
 
@@ -21,9 +24,24 @@ DESKTOP = ViewportSize(width=1280, height=900)
 PHONE = ViewportSize(width=390, height=844)
 # Contrast of text to its ground that WCAG 2 asks for at level AA.
 MIN_CONTRAST = 4.5
-# Two harmless messages of the theme: a constant that it declares twice, and a mode that is not set at first.
+# Two harmless messages of the theme: a constant declared twice, and a mode that is not set at first.
 KNOWN_MESSAGES = ("THEBE_JS_URL", "theme mode")
 
+# Bytes of a page as a web server sends them, text compressed; without MathJax and plotly, kept from page to page.
+MAX_PAGE_BYTES = 1_000_000
+COMPRESSED = (".html", ".js", ".css", ".svg", ".json")
+UNCOUNTED = ("_static/vendor_js/",)
+MAX_SHIFT = 0.05  # cumulative layout shift: how far the page moves under the reader's eyes while it loads
+AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
+# Contrast is measured by CONTRAST below on all pages, and by axe, which takes longer, on some; formulas are MathJax's.
+RUN_AXE = """async only => (await axe.run({exclude: ['mjx-container', '.highlight']}, {
+    resultTypes: ['violations'],
+    ...(only ? {runOnly: [only]} : {rules: {'color-contrast': {enabled: false}}}),
+  })).violations.filter(found => ['serious', 'critical'].includes(found.impact))
+  .map(found => ({rule: found.id, where: found.nodes.slice(0, 5).map(node => node.html.slice(0, 160))}))"""
+SHIFTS = """window.shifts = 0; new PerformanceObserver(list => {
+  for (const shift of list.getEntries()) if (!shift.hadRecentInput) window.shifts += shift.value;
+}).observe({type: 'layout-shift', buffered: true});"""
 INSPECT = """() => ({
   links: [...document.querySelectorAll('a[href]')].map(a => a.getAttribute('href')),
   anchors: [...document.querySelectorAll('[id], a[name]')].map(e => e.id || e.name),
@@ -43,6 +61,21 @@ OVERFLOW = """() => {
             .filter(e => e.getBoundingClientRect().right > wide + 1 && !scrolls(e.parentElement))
             .map(e => e.outerHTML.slice(0, 120))};
 }"""
+FILTERS = "[...document.querySelectorAll('article img')].map(image => getComputedStyle(image).filter)"
+FITS = {"page": 0, "parts": []}
+# Where the focus is, on what path from the root, and whether one sees it: by an outline, a shadow or an underline.
+FOCUSED = """() => {
+  const e = document.activeElement, style = getComputedStyle(e);
+  const path = p => p ? `${p.className} ${p.tagName.toLowerCase()} ${path(p.parentElement)}` : '';
+  return {what: e.outerHTML.slice(0, 120), inside: path(e),
+          seen: [style.outlineStyle, style.boxShadow, style.textDecorationLine].some(value => value !== 'none')};
+}"""
+PRINTED = """() => ({
+  beside: ['.bd-sidebar-primary', '.bd-sidebar-secondary', '.bd-header-article', '.prev-next-area', '.bd-footer']
+    .filter(part => [...document.querySelectorAll(part)].some(e => e.getClientRects().length)),
+  width: document.querySelector('article').getBoundingClientRect().width / document.documentElement.clientWidth,
+  ground: getComputedStyle(document.body).backgroundColor,
+})"""
 CONTRAST = """() => {
   const channels = c => (c.match(/[0-9.]+/g) || [0, 0, 0, 0]).map(Number);
   const light = c => channels(c).slice(0, 3).map(v => v / 255)
@@ -90,8 +123,10 @@ class Visit:
         self.base = base
         self.foreign: list[str] = []
         self.problems: list[str] = []
+        self.asked: set[str] = set()
         context = browser.new_context(viewport=DESKTOP)
         context.add_init_script(f"localStorage.setItem('mode', '{scheme}'); localStorage.setItem('theme', '{scheme}')")
+        context.add_init_script(SHIFTS)
         self.page: Page = context.new_page()
         self.page.on("request", self._note_request)
         self.page.on("console", self._note_message)
@@ -99,6 +134,7 @@ class Visit:
         self.page.on("requestfailed", self._note_failure)
 
     def _note_request(self, request: Request) -> None:
+        self.asked.add(request.url.removeprefix(self.base))
         if not request.url.startswith((self.base, "data:", "blob:")):
             self.foreign.append(request.url)
 
@@ -128,17 +164,52 @@ def pages() -> list[str]:
 
 def chapters() -> list[str]:
     """The pages with text: without the index, the search and the redirection at the root."""
-    return [page for page in pages() if page not in ("genindex.html", "search.html", "index.html")]
+    return [page for page in pages() if page not in ("genindex.html", "py-modindex.html", "search.html", "index.html")]
+
+
+def weight(asked: set[str]) -> int:
+    """Bytes of the files that a page asked for."""
+    total = 0
+    for url in asked:
+        file = SITE / unquote(urlsplit(url).path)
+        if file.is_file() and not url.startswith(UNCOUNTED) and "plotly" not in file.name:
+            content = file.read_bytes()
+            total += len(gzip.compress(content, 6) if file.suffix in COMPRESSED else content)
+    return total
+
+
+def looks(page: Page) -> dict[str, Any]:
+    """What does not fit on a phone and on a desk, text that is too pale, and filters over figures."""
+    found: dict[str, Any] = {}
+    for name, viewport in (("phone", PHONE), ("desktop", DESKTOP)):
+        page.set_viewport_size(viewport)
+        found[name] = page.evaluate(OVERFLOW)
+    found["pale"] = [text for text in page.evaluate(CONTRAST) if text["ratio"] < MIN_CONTRAST][:5]
+    found["filters"] = page.evaluate(FILTERS)
+    return found
+
+
+def printed(page: Page) -> dict[str, Any]:
+    """What stands beside the article on paper, the share of the width that it fills, and what is too wide."""
+    page.emulate_media(media="print")
+    found = page.evaluate(PRINTED) | {"overflow": page.evaluate(OVERFLOW)}
+    page.emulate_media(media="screen")
+    return found
 
 
 @pytest.fixture(scope="module")
 def crawl(browser: Browser, address: str) -> Iterator[dict[str, dict]]:
-    """Path of each chapter -> what stands on it, visited in one browser page."""
+    """Path of each chapter -> what stands on it, how it loads and how it looks, visited once in one browser page."""
     visit = Visit(browser, address)
     found = {}
     for path in chapters():
-        visit.foreign, visit.problems = [], []
-        found[path] = visit.open(path).evaluate(INSPECT)
+        visit.foreign, visit.problems, visit.asked = [], [], set()
+        page = visit.open(path)
+        found[path] = page.evaluate(INSPECT)
+        found[path] |= {"shift": page.evaluate("window.shifts"), "weight": weight(visit.asked)}
+        found[path] |= {"looks": looks(page), "printed": printed(page)}
+        page.evaluate(AXE)
+        found[path] |= {"barriers": page.evaluate(RUN_AXE, None)}
         found[path] |= {"foreign": visit.foreign, "problems": visit.problems}
     yield found
     visit.close()
@@ -150,6 +221,7 @@ def faults(crawl: dict[str, dict], key: str) -> dict[str, list]:
 
 def test_every_source_page_is_in_the_site(crawl: dict[str, dict]) -> None:
     sources = {path.stem for path in (ROOT / "book").glob("*.md")}
+    sources |= {f"api/{path.stem}" for path in (ROOT / "book" / "api").glob("*.md")}
     sources |= {f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")}
     assert {path.removesuffix(".html") for path in crawl} == sources
 
@@ -226,20 +298,77 @@ def test_search_finds_a_word(word: str, browser: Browser, address: str) -> None:
     visit.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_fits_its_screen_and_its_text_stands_out(scheme: str, browser: Browser, address: str) -> None:
-    visit = Visit(browser, address, scheme)
+def unfit(path: str, found: dict[str, Any]) -> list[str]:
+    """What is wrong with a page's looks, in words."""
+    wrong = [f"{path} on a {name}: {found[name]}" for name in ("phone", "desktop") if found[name] != FITS]
+    wrong += [f"{path}: {found['pale']} are too pale"] if found["pale"] else []
+    return wrong + ([f"{path}: the scheme recolours figures"] if set(found["filters"]) - {"none"} else [])
+
+
+def test_every_page_fits_its_screen_and_its_text_stands_out(crawl: dict[str, dict]) -> None:
+    assert not [wrong for path, page in crawl.items() for wrong in unfit(path, page["looks"])]
+
+
+def test_every_page_fits_its_screen_and_its_text_stands_out_in_the_dark(browser: Browser, address: str) -> None:
+    visit = Visit(browser, address, "dark")
+    wrong = []
     for path in chapters():
         page = visit.open(path)
-        assert page.evaluate("document.documentElement.dataset.theme") == scheme
-        for viewport in (PHONE, DESKTOP):
-            page.set_viewport_size(viewport)
-            assert page.evaluate(OVERFLOW) == {"page": 0, "parts": []}, f"{path} at {viewport}"
-        pale = [text for text in page.evaluate(CONTRAST) if text["ratio"] < MIN_CONTRAST]
-        assert not pale, f"{path}: {pale[:5]}"
-        filters = page.evaluate("[...document.querySelectorAll('article img')].map(i => getComputedStyle(i).filter)")
-        assert set(filters) <= {"none"}, f"{path}: the scheme recolours figures"
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        wrong += unfit(path, looks(page))
+    assert not wrong
+    page.emulate_media(media="print")
+    assert page.evaluate(PRINTED)["ground"] == "rgb(255, 255, 255)", "a dark page prints dark"
     assert not visit.foreign and not visit.problems
+    visit.close()
+
+
+def test_no_page_shuts_readers_out(crawl: dict[str, dict]) -> None:
+    assert not faults(crawl, "barriers")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast_as_axe_measures_it(scheme: str, browser: Browser, address: str) -> None:
+    visit = Visit(browser, address, scheme)
+    pale = {}
+    for path in ("intro.html", "explorer.html", "api/theory.html", "notebooks/02_accuracy_and_saif.html"):
+        page = visit.open(path)
+        page.evaluate(AXE)
+        pale[path] = page.evaluate(RUN_AXE, "color-contrast")
+    visit.close()
+    assert not {path: found for path, found in pale.items() if found}
+
+
+def test_pages_are_light_and_stand_still_while_they_load(crawl: dict[str, dict]) -> None:
+    assert not {path: page["weight"] for path, page in crawl.items() if page["weight"] > MAX_PAGE_BYTES}
+    assert not {path: page["shift"] for path, page in crawl.items() if page["shift"] > MAX_SHIFT}
+
+
+def test_on_paper_stands_the_article_alone(crawl: dict[str, dict]) -> None:
+    assert not {path: page["printed"]["beside"] for path, page in crawl.items() if page["printed"]["beside"]}
+    assert not {path: page["printed"]["width"] for path, page in crawl.items() if page["printed"]["width"] < 0.85}
+    wide = {path: page["printed"]["overflow"] for path, page in crawl.items() if page["printed"]["overflow"] != FITS}
+    assert not wide
+
+
+def test_a_keyboard_reaches_everything(browser: Browser, address: str) -> None:
+    visit = Visit(browser, address)
+    page = visit.open("notebooks/02_accuracy_and_saif.html")
+    reached = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate(FOCUSED))
+    assert all(stop["seen"] for stop in reached), [stop["what"] for stop in reached if not stop["seen"]]
+    assert "skip" in reached[0]["what"].lower(), "the first stop skips to the text"
+    for part in ("search-button", "bd-sidebar-primary", "article"):
+        assert any(part in stop["inside"] for stop in reached), f"no stop in {part}"
+    page.locator("details.hide summary").first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("details.hide").first.get_attribute("open") is not None, "folded code stays shut"
+    page.keyboard.press("Control+k")
+    page.wait_for_selector("dialog#pst-search-dialog[open]")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog#pst-search-dialog", state="hidden")
     visit.close()
 
 

@@ -1,0 +1,73 @@
+"""Sphinx extension: what the theme leaves undone in the written pages, for weight, steadiness and keyboards.
+
+- Its icons come twice, as a font and as a script of 1.5 MB: the script goes.
+- An image without a size moves the text below it when it arrives: each gets the size of its file.
+- The arrow that opens a part of the sidebar has no name.
+- Wide tables and formulas scroll inside themselves, which a keyboard can do only where they take the focus.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+from PIL import Image
+from sphinx.application import Sphinx
+
+ICON_SCRIPT = re.compile(r"\s*<!-- So that users can add custom icons -->\s*<script[^>]*fontawesome\.js[^>]*></script>")
+IMAGE = re.compile(r"<img\b[^>]*>")
+SOURCE = re.compile(r'\bsrc="([^"]+)"')
+VIEW_BOX = re.compile(r'<svg\b[^>]*?\bviewBox="\s*\S+\s+\S+\s+([\d.]+)\s+([\d.]+)', re.S)
+SUMMARY = re.compile(r'<summary>(?=<span class="toctree-toggle")')
+SCROLLING = "div.math, .cell_output .text_html, .pst-scrollable-table-container, pre"
+STOPS = f"""addEventListener("load", async () => {{
+  await window.MathJax?.startup?.promise;
+  for (const part of document.querySelectorAll("{SCROLLING}"))
+    if (part.scrollWidth > part.clientWidth + 1) part.tabIndex = 0;
+}});"""
+
+
+def size_of(file: Path) -> tuple[int, int] | None:
+    """Width and height of a picture in pixels, or of a drawing in its own units; None where neither can be told."""
+    if file.suffix == ".svg":
+        found = VIEW_BOX.search(file.read_text(encoding="utf-8")[:5000])
+        return (round(float(found[1])), round(float(found[2]))) if found else None
+    try:
+        with Image.open(file) as picture:
+            return picture.size
+    except OSError:
+        return None
+
+
+def with_size(tag: str, folder: Path) -> str:
+    """An <img> tag with the width and height of its file, unless it has them or the file lies elsewhere."""
+    source = SOURCE.search(tag)
+    if source is None or ":" in source[1] or re.search(r"\b(width|height)=", tag):
+        return tag
+    file = folder / unquote(source[1])
+    size = size_of(file) if file.is_file() else None
+    return tag if size is None else tag.replace("<img", f'<img width="{size[0]}" height="{size[1]}"', 1)
+
+
+def finished(page: str, folder: Path) -> str:
+    """A page's HTML with the changes above; `folder` is where its relative links start."""
+    page = ICON_SCRIPT.sub("", page)
+    page = SUMMARY.sub('<summary aria-label="Pages of this part">', page)
+    return IMAGE.sub(lambda match: with_size(match[0], folder), page)
+
+
+def finish_pages(app: Sphinx, exception: Exception | None) -> None:
+    """Rewrite every page once all are written."""
+    if exception is not None or app.builder.format != "html":
+        return
+    for file in Path(app.outdir).rglob("*.html"):
+        if "_static" not in file.parts:
+            file.write_text(finished(file.read_text(encoding="utf-8"), file.parent), encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect the step to the end of the build."""
+    app.add_js_file(None, body=STOPS)
+    app.connect("build-finished", finish_pages)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
