@@ -136,6 +136,7 @@ rule notebook:
         notebook="notebooks/{notebook}.ipynb",
         parameters="book/notebooks/profile.yaml",
         script="book/_ext/execute_notebook.py",
+        notes=["book/_ext/figure_notes.py", "book/_ext/notebook_files.py"],
         runs=[str(checksums(name)) for name in runs_of(SHOWN)],
         recorded=RECORDED,
         library=LIBRARY,

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import notebook_files
 import pytest
 from nbformat import NotebookNode
 
-from fcamlib import notebook_files, paths
+from fcamlib import paths
 from fcamlib.notebook import parameters
 
 ROOT = Path(__file__).resolve().parent.parent

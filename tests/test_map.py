@@ -8,10 +8,11 @@ import shlex
 from pathlib import Path
 
 import nbformat
+import notebook_files
 import pytest
 from click.testing import CliRunner
 
-from fcamlib import notebook_files, paths
+from fcamlib import paths
 from fcamlib.__main__ import main
 
 ROOT = Path(__file__).resolve().parent.parent

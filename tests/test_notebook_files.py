@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import figure_notes
 import nbformat
+import notebook_files
 import pytest
 from nbformat import NotebookNode, v4
 
-from fcamlib import figure_notes, notebook_files
 from fcamlib.config import Experiment, StudyExperiment
 from fcamlib.config.flow import FlowExperiment
 from fcamlib.errors import UserError

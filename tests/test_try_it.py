@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import notebook_files
 import papermill
 import pytest
-
-from fcamlib import notebook_files
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))

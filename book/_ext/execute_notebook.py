@@ -16,12 +16,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import figure_notes
 import nbformat
+import notebook_files
 import papermill
 import yaml
 from nbformat import NotebookNode
 
-from fcamlib import figure_notes, notebook_files, paths
+from fcamlib import paths
 from fcamlib.hardware import cpu_name
 
 KEPT_NOTEBOOK_METADATA = ("kernelspec", "language_info")

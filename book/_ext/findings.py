@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import figure_notes
 import pandas as pd
 import yaml
 
-from fcamlib import figure_notes, paths, plots, store, tables, theory_tables
+from fcamlib import paths, plots, store, tables, theory_tables
 from fcamlib.config import experiment
 from fcamlib.config.flow import FlowExperiment
 from fcamlib.metrics import t_interval

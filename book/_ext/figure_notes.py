@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import notebook_files
 from nbformat import NotebookNode
 
-from fcamlib import notebook_files, paths
+from fcamlib import paths
 from fcamlib.paths import commit
 
 SHORT = 7  # hex digits of a commit that are shown
