@@ -35,7 +35,7 @@ MAX_SHIFT = 0.05  # cumulative layout shift: how far the page moves under the re
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 # Contrast is measured by CONTRAST below on all pages, and by axe, which takes longer, on some; formulas are MathJax's.
 RUN_AXE = """async only => (await axe.run({exclude: ['mjx-container', '.highlight']}, {
-    resultTypes: ['violations'],
+    resultTypes: ['violations'], preload: false,
     ...(only ? {runOnly: [only]} : {rules: {'color-contrast': {enabled: false}}}),
   })).violations.filter(found => ['serious', 'critical'].includes(found.impact))
   .map(found => ({rule: found.id, where: found.nodes.slice(0, 5).map(node => node.html.slice(0, 160))}))"""

@@ -3,6 +3,8 @@
 - Its icons come twice, as a font and as a script of 1.5 MB: the script goes.
 - An image without a size moves the text below it when it arrives: each gets the size of its file.
 - The arrow that opens a part of the sidebar has no name.
+- The parameters of a long signature stand in a list of definitions that defines nothing.
+- The list of references is said to be a list, whose entries are said to be something else.
 - Wide tables and formulas scroll inside themselves, which a keyboard can do only where they take the focus.
 """
 
@@ -19,6 +21,7 @@ ICON_SCRIPT = re.compile(r"\s*<!-- So that users can add custom icons -->\s*<scr
 IMAGE = re.compile(r"<img\b[^>]*>")
 SOURCE = re.compile(r'\bsrc="([^"]+)"')
 VIEW_BOX = re.compile(r'<svg\b[^>]*?\bviewBox="\s*\S+\s+\S+\s+([\d.]+)\s+([\d.]+)', re.S)
+SIGNATURE = re.compile(r'<dl>(\s*<dd><em class="sig-param">.*?)</dl>', re.S)
 SUMMARY = re.compile(r'<summary>(?=<span class="toctree-toggle")')
 SCROLLING = "div.math, .cell_output .text_html, .pst-scrollable-table-container, pre"
 STOPS = f"""addEventListener("load", async () => {{
@@ -50,10 +53,17 @@ def with_size(tag: str, folder: Path) -> str:
     return tag if size is None else tag.replace("<img", f'<img width="{size[0]}" height="{size[1]}"', 1)
 
 
+def as_lines(parameters: str) -> str:
+    """The parameters of a signature, one a line."""
+    return f'<div class="sig-lines">{parameters.replace("<dd>", "<div>").replace("</dd>", "</div>")}</div>'
+
+
 def finished(page: str, folder: Path) -> str:
     """A page's HTML with the changes above; `folder` is where its relative links start."""
     page = ICON_SCRIPT.sub("", page)
+    page = page.replace('<div role="list" class="citation-list">', '<div class="citation-list">')
     page = SUMMARY.sub('<summary aria-label="Pages of this part">', page)
+    page = SIGNATURE.sub(lambda match: as_lines(match[1]), page)
     return IMAGE.sub(lambda match: with_size(match[0], folder), page)
 
 
