@@ -1,22 +1,34 @@
-# Runs -> notebooks -> book. `make book` calls it on this machine; for a cluster add Snakemake's own options, for example
-#   snakemake --config profile=paper --executor slurm --jobs 40
+# Runs -> notebooks -> book. `make book` calls it on this machine; with a profile of Snakemake's own, this is
+#   snakemake --profile profiles/local
+#   snakemake --profile profiles/slurm --config profile=paper       on a cluster, one job for each run
+# `--config profile=` names a file of parameters, one of notebooks/profiles or any path; the target `runs` trains alone.
 # What the store or the recorded runs already hold is not computed again.
 
+import os
 import sys
 from pathlib import Path
 
 import yaml
 
-from fcamlib.config import experiment
+from fcamlib.config import Experiment, experiment
 from fcamlib.paths import recorded_dir, results_dir
+from fcamlib.profiles import grids, profile_file
 
-PROFILE = config.get("profile", "quick")
-PROFILES = sorted(path.stem for path in Path("notebooks/profiles").glob("*.yaml"))
-if PROFILE not in PROFILES:
-    raise ValueError(f"profile: {PROFILE!r} is not known; choose one of {', '.join(PROFILES)}.")
-PARAMETERS = f"notebooks/profiles/{PROFILE}.yaml"
+PROFILE = str(config.get("profile", "quick"))
+PARAMETERS = profile_file(PROFILE)
+GRIDS = grids(PARAMETERS)
+# Notebooks have one set of parameters: the first grid of pictures, or the quick profile's where there is none.
+SHOWN = next((grid for grid in GRIDS if isinstance(experiment(grid), Experiment)), None)
+SHOWN = SHOWN if SHOWN is not None else grids(profile_file("quick"))[0]
 
-RUNS = {run.name: run for run in experiment(yaml.safe_load(Path(PARAMETERS).read_text())).configs()}
+
+def runs_of(grid):
+    """The runs of a grid by name."""
+    return {run.name: run for run in experiment(grid).configs()}
+
+
+WANTED = {name: run for grid in GRIDS for name, run in runs_of(grid).items()}
+RUNS = WANTED | runs_of(SHOWN)
 RESULTS = results_dir()
 CONFIGS = Path(".snakemake/configs")
 NOTEBOOKS = sorted(path.stem for path in Path("notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -34,14 +46,17 @@ def checksums(name):
 def config_file(name):
     """The run's config, written down for the command line that computes it; the name holds the config's hash."""
     path = CONFIGS / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(RUNS[name].model_dump_json())
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_suffix(f".{os.uname().nodename}.{os.getpid()}")  # every job of a cluster reads this file
+        beside.write_text(RUNS[name].model_dump_json())
+        beside.replace(path)
     return path
 
 
 # A job trains one run. On the embedded data, where a process starts about as long as a run takes, it trains four.
 MISSING = [name for name in RUNS if not (recorded_dir() / name / "SHA256SUMS").exists()]
-BATCH = 4 if PROFILE == "quick" else 1
+BATCH = int(config.get("runs_per_job", 4 if PROFILE == "quick" else 1))
 BATCHES = [MISSING[start : start + BATCH] for start in range(0, len(MISSING), BATCH)]
 
 
@@ -51,6 +66,7 @@ wildcard_constraints:
 
 localrules:
     all,
+    runs,
     profile,
     book,
 
@@ -58,18 +74,25 @@ localrules:
 rule all:
     input:
         "book/_build/html/index.html",
+        [str(checksums(name)) for name in RUNS],
 
 
-# Changes only when the profile does, so that switching it executes the notebooks again.
+# Every run of the profile, and neither notebooks nor book.
+rule runs:
+    input:
+        [str(checksums(name)) for name in WANTED],
+
+
+# Changes only when the parameters do, so that another profile executes the notebooks again.
 rule profile:
     input:
         PARAMETERS,
     output:
         "book/notebooks/profile.yaml",
     params:
-        profile=PROFILE,
+        text=yaml.safe_dump(SHOWN, sort_keys=False),
     shell:
-        "cp {input:q} {output:q}"
+        "printf %s {params.text:q} > {output:q}"
 
 
 for number, names in enumerate(BATCHES):
@@ -78,7 +101,8 @@ for number, names in enumerate(BATCHES):
         name:
             f"runs_{number}"
         output:
-            [str(RESULTS / name / "SHA256SUMS") for name in names],
+            # Updated, not made anew: where a job is tried again, Snakemake would remove those of its finished runs.
+            [update(str(RESULTS / name / "SHA256SUMS")) for name in names],
         params:
             configs=[f"--config {config_file(name)}" for name in names],
             python=sys.executable,
@@ -93,7 +117,8 @@ rule findings:
     input:
         parameters="book/notebooks/profile.yaml",
         script="book/_ext/findings.py",
-        runs=[str(checksums(name)) for name in RUNS],
+        notebook="notebooks/02_accuracy_and_saif.ipynb",
+        runs=[str(checksums(name)) for name in runs_of(SHOWN)],
         recorded=RECORDED,
         library=LIBRARY,
     output:
@@ -111,18 +136,20 @@ rule notebook:
         notebook="notebooks/{notebook}.ipynb",
         parameters="book/notebooks/profile.yaml",
         script="book/_ext/execute_notebook.py",
-        runs=[str(checksums(name)) for name in RUNS],
+        notes=["book/_ext/figure_notes.py", "book/_ext/notebook_files.py"],
+        runs=[str(checksums(name)) for name in runs_of(SHOWN)],
         recorded=RECORDED,
         library=LIBRARY,
     output:
-        "book/notebooks/{notebook}.ipynb",
+        notebook="book/notebooks/{notebook}.ipynb",
+        cost="book/notebooks/{notebook}.json",
     params:
         python=sys.executable,
     threads: 1
     # Two kernels that start at once may be told to use one port; then one of them dies.
     retries: 1
     shell:
-        "{params.python:q} {input.script:q} {input.notebook:q} {output:q} {input.parameters:q}"
+        "{params.python:q} {input.script:q} {input.notebook:q} {output.notebook:q} {input.parameters:q}"
 
 
 # After all notebooks, so that it finds their runs and computes none.
@@ -157,12 +184,28 @@ rule course:
         "{params.python:q} {input.script:q} {params.folder:q}"
 
 
+rule runtimes:
+    input:
+        costs=expand("book/notebooks/{notebook}.json", notebook=NOTEBOOKS),
+        script="book/_ext/runtimes.py",
+        recorded=RECORDED,
+        library=LIBRARY,
+    output:
+        "book/notebooks/runtimes.md",
+    params:
+        python=sys.executable,
+        folder=subpath(output[0], parent=True),
+    shell:
+        "{params.python:q} {input.script:q} {params.folder:q} {output:q}"
+
+
 # Always from nothing: an incremental build hides warnings and keeps numbers of earlier runs.
 rule book:
     input:
         expand("book/notebooks/{notebook}.ipynb", notebook=NOTEBOOKS),
         "book/notebooks/findings.md",
         "book/notebooks/benchmark.md",
+        "book/notebooks/runtimes.md",
         rules.claims.output,
         "book/notebooks/course-data.md",
         PAGES,

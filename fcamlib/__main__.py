@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import yaml
 
 from fcamlib import __version__
 from fcamlib.config import RunConfig, experiment
 from fcamlib.errors import DivergenceError, UserError, one_line
 from fcamlib.options import ONE_RUN, GroupedCommand, experiment_options
+from fcamlib.profiles import grids
 
 if TYPE_CHECKING:
     from fcamlib.store import Run
@@ -159,49 +159,35 @@ def run_command(config_paths: tuple[Path, ...], fresh: bool, as_json: bool, **op
 
 @main.command("grid", cls=GroupedCommand, short_help="Train several paradigms and seeds.")
 @click.argument("profile", type=Path, required=False)
-@click.option("--list", "list_only", is_flag=True, help="show what would run and what is stored, and stop")
+@click.option("--list", "list_only", is_flag=True, help="show what is stored, what would run and how long, and stop")
+@click.option("--estimate", is_flag=True, help="the same, after a few training steps have been timed")
 @click.option("--fresh", is_flag=True, help="compute even what the store has")
 @click.option("--json", "as_json", is_flag=True, help="print each summary as one line of JSON")
 @experiment_options(single=False)
-def grid_command(profile: Path | None, list_only: bool, fresh: bool, as_json: bool, **options: str | None) -> None:
+def grid_command(
+    profile: Path | None, list_only: bool, estimate: bool, fresh: bool, as_json: bool, **options: str | None
+) -> None:
     """Train every paradigm with every seed.
 
     PROFILE is a YAML file of parameters, such as notebooks/profiles/paper.yaml; options go before its values. A file of
-    several documents, divided by ---, is as many grids, one after the other.
+    several documents, divided by ---, is as many grids, one after the other. --list goes by stored runs to tell how
+    long the others will take on this machine, --estimate by a few training steps.
 
     \b
     Example:
       fcam grid --num-segments 9 --paradigms soft,hybrid --seeds 0,1,2 --learning-rates 0.1,0.05
     """
     given = {name: value for name, value in options.items() if value is not None}
-    configs = [config for grid in _grids(profile) for config in experiment(grid | given).configs()]
-    if list_only:
-        _list_grid(configs)
+    configs = [
+        config for grid in (grids(profile) if profile else [{}]) for config in experiment(grid | given).configs()
+    ]
+    if list_only or estimate:
+        from fcamlib.grid_list import listing
+
+        for line in listing(configs, estimate):
+            click.echo(line)
     else:
         _train(configs, fresh, as_json)
-
-
-def _list_grid(configs: list[RunConfig]) -> None:
-    from fcamlib import store
-
-    begun = set(store.unfinished_runs())
-    for config in configs:
-        stored = store.find(config)
-        missing = "begun" if config.name in begun else "to do"
-        click.echo(f"{config.name}  {missing if stored is None else 'recorded' if stored.is_recorded else 'stored'}")
-
-
-def _grids(path: Path | None) -> list[dict[str, Any]]:
-    """The parameters of each document of a profile; of one grid without any where there is no profile."""
-    if path is None:
-        return [{}]
-    try:
-        contents = list(yaml.safe_load_all(path.read_text("utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"the profile '{path}' cannot be read as YAML ({one_line(error)}).") from None
-    if not contents or not all(isinstance(content, dict) for content in contents):
-        raise UserError(f"the profile '{path}' is not a list of 'name: value' lines.")
-    return [{str(name): value for name, value in content.items()} for content in contents]
 
 
 def _train(configs: list[RunConfig], fresh: bool, as_json: bool) -> None:

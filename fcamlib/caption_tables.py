@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fcamlib.caption_runs import CaptionRun
 from fcamlib.claims import CLAIMS, Criterion, Evidence, verdict
 from fcamlib.config.caption_runs import CAPTION_SCHEDULES
+from fcamlib.origins import figure_record
 from fcamlib.plots.captions import CaptionExample
 from fcamlib.tables import LABELS, interval_text
 
@@ -183,13 +184,7 @@ def provenance_table(runs: Sequence[CaptionRun]) -> pd.DataFrame:
 
 def figure_provenance(runs: Sequence[CaptionRun], notebook: str) -> dict[str, object]:
     """What `plots.save` writes beside a figure: the notebook and the runs it was drawn from."""
-    return {
-        "notebook": f"notebooks/{notebook}.ipynb",
-        "runs": sorted(run.folder.name for run in runs),
-        "commits": sorted({run.summary["provenance"]["commit"] for run in runs}),
-        "data": sorted({task_title(run) for run in runs}),
-        "rerun": f"papermill notebooks/{notebook}.ipynb out.ipynb",
-    }
+    return figure_record(notebook, tasks(runs))
 
 
 def recorded_or(runs: Sequence[CaptionRun], recorded: Sequence[CaptionRun]) -> tuple[str, list[CaptionRun]]:

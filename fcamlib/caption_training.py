@@ -23,7 +23,7 @@ from fcamlib.caption_losses import (
     word_log_prob,
 )
 from fcamlib.captioning import Captioner
-from fcamlib.checkpoint import Row, read_state, write_state
+from fcamlib.checkpoint import Row, read_state, seconds_between, write_state
 from fcamlib.config import TrainingConfig
 from fcamlib.config.caption_runs import CaptionRunConfig, CaptionTrainingConfig
 from fcamlib.data.captions import CaptionTask
@@ -70,7 +70,7 @@ class CaptionTrainer:
 
     def train(self, checkpoint: Path | None, on_epoch: Callable[[Row], None] | None) -> list[Row]:
         """Train to the phase's end, from the state in `checkpoint` if there is one; the history, a row per epoch."""
-        saved = time.monotonic()
+        interval, saved = seconds_between(CHECKPOINT_SECONDS), time.monotonic()
         with reproducible(self.config.training.threads, self.numerics.tf32):
             if checkpoint and checkpoint.exists():
                 self._resume(checkpoint)
@@ -78,7 +78,7 @@ class CaptionTrainer:
                 row = self._one_epoch()
                 if on_epoch:
                     on_epoch(row)
-                if checkpoint and time.monotonic() - saved > CHECKPOINT_SECONDS:
+                if checkpoint and time.monotonic() - saved > interval:
                     self._save(checkpoint)
                     saved = time.monotonic()
         return self.rows

@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fcamlib.errors import StoreError
+from fcamlib.errors import StoreError, UserError
 from fcamlib.fcam import FCAM
 
 log = logging.getLogger(__name__)
@@ -65,6 +67,17 @@ def validation_score(row: Row) -> tuple[float, float]:
 _CANDIDATE_FIELDS = ("learning_rate", "epoch", "history", "failure", "search_score", "best_score")
 
 
+def seconds_between(default: float) -> float:
+    """The least time between two checkpoints: the variable `FCAM_CHECKPOINT_SECONDS`, or `default`."""
+    given = os.environ.get("FCAM_CHECKPOINT_SECONDS") or default
+    try:
+        if math.isfinite(seconds := float(given)):
+            return seconds
+    except ValueError:
+        pass
+    raise UserError(f"FCAM_CHECKPOINT_SECONDS={given} is not a number of seconds: give one, such as 20.")
+
+
 def save_checkpoint(path: Path, state: FitState) -> None:
     """Write `state` to `path`, whole or not at all."""
     tensors = {f"start/{name}": value for name, value in state.start.items()}
@@ -90,6 +103,8 @@ def write_state(path: Path, content: dict[str, Any], tensors: State) -> None:
         save_file(contiguous, beside, metadata=metadata)
         os.replace(beside, path)
     except (OSError, SafetensorError) as error:
+        with suppress(OSError):
+            beside.unlink()  # what it takes is missing elsewhere
         reason = getattr(error, "strerror", None) or error
         raise StoreError(
             f"the checkpoint '{path}' cannot be written ({reason}): make room and start again; "

@@ -62,7 +62,7 @@ def _versions() -> list[Line]:
 def _devices() -> list[Line]:
     import torch
 
-    from fcamlib.provenance import cpu_name
+    from fcamlib.hardware import cpu_name
 
     lines = [
         ("CPU", f"{cpu_name()}, {os.cpu_count()} threads, instruction set {torch.backends.cpu.get_cpu_capability()}")

@@ -228,8 +228,12 @@ def _z(estimates: Tensor, truth: Tensor | float) -> float:
 def figure_provenance(content: dict[str, Any], experiment: CostExperiment) -> dict[str, object]:
     """What `plots.save` writes beside the figure."""
     source = content["provenance"]
+    pictures = f"{content['experiment']['num_pictures']:,} random pictures"
+    dated = {"commits": [source["commit"]], "dates": [source["date"]]}
     return {
         "notebook": "notebooks/11_cost_of_attention.ipynb",
+        "data": [pictures],
+        "computed": [{"data": pictures, "recorded": not experiment.live, **dated}],
         "parameters": experiment.model_dump(mode="json"),
         "measured": {name: source[name] for name in ("commit", "date", "device")} | {"how": content["how"]},
         "rerun": "fcam bench --measure cost --json results/recorded/bench/cost.json",

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from fcamlib.config import CrossValidationConfig
+from fcamlib.origins import figure_record
 from fcamlib.plots.folds import METHOD_LABEL as LABELS
 from fcamlib.store import Stored
 
@@ -165,10 +166,7 @@ def provenance_table(results: Sequence[Stored[CrossValidationConfig]]) -> pd.Dat
 
 def figure_provenance(results: Sequence[Stored[CrossValidationConfig]], notebook: str) -> dict[str, object]:
     """What `plots.save` writes beside a figure of cross-validations."""
-    return {
-        "notebook": f"notebooks/{notebook}.ipynb",
-        "runs": sorted(result.folder.name for result in results),
-        "commits": sorted({result.summary["provenance"]["commit"] for result in results}),
-        "data": sorted(result.summary["title"] for result in results),
-        "rerun": "fcam crossval --dataset bags:PATH",
-    }
+    grouped: dict[str, list[Stored[CrossValidationConfig]]] = {}
+    for result in results:
+        grouped.setdefault(result.summary["title"], []).append(result)
+    return figure_record(notebook, grouped, rerun="fcam crossval --dataset bags:PATH")

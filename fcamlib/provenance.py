@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fcamlib import __version__
+from fcamlib.hardware import cpu_name
 from fcamlib.numerics import Numerics
 from fcamlib.paths import commit
 
@@ -27,15 +28,3 @@ def provenance(numerics: Numerics) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: version(name) for name in packages},
     }
-
-
-def cpu_name() -> str:
-    """Processor's name, as far as the system tells."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return " ".join(line.split(":", 1)[1].split())
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

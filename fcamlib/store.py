@@ -36,7 +36,9 @@ from fcamlib.errors import StoreError, explain
 log = logging.getLogger(__name__)
 SUMS = "SHA256SUMS"
 CHECKPOINT = "checkpoint.safetensors"
-RECORDED_FILES = ("config.json", "history.csv", "summary.json", "examples.npz")
+REQUIRED_FILES = ("config.json", "history.csv", "summary.json")
+RECORDED_FILES = (*REQUIRED_FILES, "examples.npz")
+KNOWN_FILES = (*RECORDED_FILES, "scores.npz", "model.safetensors")
 
 
 ConfigT = TypeVar("ConfigT", bound=StoredConfig)
@@ -134,14 +136,14 @@ def damage(folder: Path) -> str:
         sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
     except (OSError, ValueError):
         return f"{SUMS} is missing or unreadable"
-    if missing := sorted({"config.json", "history.csv", "summary.json"} - set(sums)):
+    if strange := [name for name in sums if Path(name).name != name]:
+        return f"{SUMS} lists {strange[0]}, which is no file of the run"
+    needed = (*REQUIRED_FILES, *(name for name in KNOWN_FILES if (folder / name).exists()))
+    if missing := sorted(set(needed) - set(sums)):
         return f"{SUMS} does not list {missing[0]}"
     for name, expected in sums.items():
-        path = folder / name
-        if not path.is_file():
-            return f"{name} is missing"
-        if _sha256(path) != expected:
-            return f"{name} does not have its checksum"
+        if fault := _fault(folder / name, expected):
+            return f"{name} {fault}"
     content = (folder / "config.json").read_bytes()
     kind = stored_class(content)
     try:
@@ -150,6 +152,16 @@ def damage(folder: Path) -> str:
     except ValidationError:
         kind = None
     return "" if kind else "config.json is of another version"
+
+
+def _fault(path: Path, expected: str) -> str:
+    """What is wrong with a file of a stored run, by its sha256."""
+    try:
+        if not path.is_file():
+            return "is missing"
+        return "" if _sha256(path) == expected else "does not have its checksum"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
 
 
 @overload
@@ -319,6 +331,7 @@ def _put(beside: Path, target: Path, content: Mapping[str, bytes]) -> None:
         _write_durably(beside / SUMS, sums.encode())
         _replace(beside, target)
     except OSError as error:
+        shutil.rmtree(beside, ignore_errors=True)  # what it takes is missing elsewhere
         raise StoreError(
             f"the run '{target}' cannot be written ({error.strerror}): make room and start again."
         ) from None

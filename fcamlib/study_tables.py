@@ -13,6 +13,7 @@ from fcamlib import store, tables
 from fcamlib.claims import CLAIMS, Criterion, Evidence, verdict
 from fcamlib.config import RECORDED_STUDIES, MosaicsConfig, StudyConfig, study_experiment
 from fcamlib.metrics import t_interval
+from fcamlib.origins import figure_record
 from fcamlib.store import Run, Stored
 from fcamlib.tables import LABELS, METRICS, interval_text
 
@@ -207,13 +208,7 @@ def _num_segments(run: Run) -> int:
 
 def provenance(notebook: str, found: Stored[StudyConfig]) -> dict[str, object]:
     """What `plots.save` writes beside a figure: the notebook and the study that it was drawn from."""
-    return {
-        "notebook": f"notebooks/{notebook}.ipynb",
-        "study": found.folder.name,
-        "commit": found.summary["provenance"]["commit"],
-        "data": title(found),
-        "rerun": f"papermill notebooks/{notebook}.ipynb out.ipynb",
-    }
+    return figure_record(notebook, {title(found): [found]})
 
 
 def provenance_table(found: Sequence[Stored[StudyConfig]]) -> pd.DataFrame:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fcamlib import store
-from fcamlib.checkpoint import read_state, write_state
+from fcamlib.checkpoint import read_state, seconds_between, write_state
 from fcamlib.computing import task
 from fcamlib.config.fixed_focus import FixedFocusConfig
 from fcamlib.config.orthogonal import OrthogonalConfig
@@ -157,6 +157,7 @@ def compute(config: FixedFocusConfig, on_epoch: Callable[[int], None]) -> Stored
     """Train all members, or those epochs that an interrupted sweep lacks, and store what was measured."""
     began = clock.perf_counter()
     checkpoint = store.writable(store.partial_dir(config)) / store.CHECKPOINT
+    interval = seconds_between(CHECKPOINT_SECONDS)
     with reproducible(config.training.threads):
         trainer = Trainer(config)
         if not (checkpoint.exists() and _resume(trainer, checkpoint)):
@@ -167,7 +168,7 @@ def compute(config: FixedFocusConfig, on_epoch: Callable[[int], None]) -> Stored
             if trainer.is_due():
                 trainer.measure()
             on_epoch(trainer.epoch)
-            if clock.monotonic() - saved > CHECKPOINT_SECONDS:
+            if clock.monotonic() - saved > interval:
                 _save(trainer, checkpoint)
                 saved = clock.monotonic()
     seconds = round(clock.perf_counter() - began, 1)

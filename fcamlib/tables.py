@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fcamlib.claims import CLAIMS, Evidence, Verdict, verdict
 from fcamlib.config import SCHEDULES, MosaicsConfig
 from fcamlib.metrics import t_interval
+from fcamlib.origins import figure_record
 from fcamlib.store import Run
 
 LABELS = {"soft": "SA", "hard": "HA", "lvml": "LVML", "hybrid": "hybrid", "logit_mixture": "logit mixture"}
@@ -274,22 +275,18 @@ def provenance_table(runs: Sequence[Run]) -> pd.DataFrame:
                 "seed": run.config.seed,
                 "commit": source["commit"] or "none",
                 "date": source["date"],
+                "device": device,
+                "precision": run.config.training.precision,
+                "torch": source["packages"]["torch"],
+                "seconds": round(source["train_seconds"]),
             }
-            | {"device": device, "torch": source["packages"]["torch"], "seconds": round(source["train_seconds"])}
         )
     return pd.DataFrame(rows).set_index("run")
 
 
 def figure_provenance(runs: Sequence[Run], notebook: str) -> dict[str, object]:
     """What `plots.save` writes beside a figure: the notebook and the runs it was drawn from."""
-    sources = [run.summary["provenance"] for run in runs]
-    return {
-        "notebook": f"notebooks/{notebook}.ipynb",
-        "runs": sorted(run.folder.name for run in runs),
-        "commits": sorted({source["commit"] for source in sources}),
-        "data": sorted({task_title(run) for run in runs}),
-        "rerun": f"papermill notebooks/{notebook}.ipynb out.ipynb",
-    }
+    return figure_record(notebook, tasks(runs))
 
 
 def _of(runs: Sequence[Run], paradigm: str) -> list[Run]:

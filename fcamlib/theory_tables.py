@@ -11,10 +11,11 @@ from jaxtyping import Float
 from fcamlib import fixed_focus, gradient_flow, store
 from fcamlib.claims import Criterion, verdict
 from fcamlib.config.base import Frozen
-from fcamlib.config.fixed_focus import FixedFocusConfig
+from fcamlib.config.fixed_focus import FixedFocusConfig, FixedFocusExperiment
 from fcamlib.config.flow import FlowExperiment
 from fcamlib.config.orthogonal import OrthogonalConfig
 from fcamlib.hessian import hessian_spectrum
+from fcamlib.origins import figure_record
 from fcamlib.sweep import Sweep, flow_time
 from fcamlib.tables import LABELS, interval_text
 from fcamlib.theory_claims import ExactCriterion, Paths, incentive_criteria, path_criteria
@@ -234,12 +235,14 @@ def phase_agreement(training: pd.DataFrame, setting: Setting) -> pd.DataFrame:
 
 
 def provenance(notebook: str, experiment: Frozen) -> dict[str, object]:
-    """What `plots.save` writes beside a figure of the theory: the notebook and its parameters."""
-    return {
-        "notebook": f"notebooks/{notebook}.ipynb",
-        "parameters": experiment.model_dump(mode="json"),
-        "rerun": f"papermill notebooks/{notebook}.ipynb out.ipynb",
-    }
+    """What `plots.save` writes beside a figure of the theory: the notebook, its parameters, and a sweep's origin."""
+    results: dict[str, list[store.Stored[FixedFocusConfig]]] = {}
+    if isinstance(experiment, FlowExperiment):  # nothing but its equations, and training that is not stored
+        results = {f"gradient flow, {setting_title(setting)}": [] for setting in experiment.settings()}
+    config = experiment.config() if isinstance(experiment, FixedFocusExperiment) else experiment
+    if isinstance(config, FixedFocusConfig) and (found := store.find(config)):
+        results = {sweep_title(Sweep(found)): [found]}
+    return figure_record(notebook, results) | {"parameters": experiment.model_dump(mode="json")}
 
 
 def _distances(group: pd.DataFrame, measure: str) -> Float[np.ndarray, " R"]:
@@ -284,7 +287,7 @@ def sweep_provenance_table(found: Sweep) -> pd.DataFrame:
     if not found.is_recorded:
         return pd.DataFrame({"kept": ["computed here"]}, index=pd.Index([found.config.name], name="sweep"))
     source = found.provenance
-    seconds = next((round(source[key]) for key in ("train_seconds", "seconds") if key in source), "")
+    seconds = next((round(source[key]) for key in ("train_seconds", "last_session_seconds") if key in source), "")
     row = {"commit": source["commit"] or "none", "date": source["date"], "device": source["device"]}
     row |= {"torch": source["packages"]["torch"], "seconds": seconds, "seeds": len(found.config.seeds)}
     return pd.DataFrame([row], index=pd.Index([found.config.name], name="sweep"))

@@ -22,6 +22,7 @@ from fcamlib.checkpoint import (
     State,
     load_checkpoint,
     save_checkpoint,
+    seconds_between,
     validation_score,
 )
 from fcamlib.chunked import batch_output
@@ -35,7 +36,7 @@ from fcamlib.meter import EPOCH_MEASURES, Meter, PassResult
 from fcamlib.numerics import Numerics, reproducible
 
 log = logging.getLogger(__name__)
-CHECKPOINT_SECONDS = 20.0  # at least this long between checkpoints
+CHECKPOINT_SECONDS = 20.0  # at least this long between checkpoints, where the user does not say otherwise
 
 
 @dataclass(frozen=True)
@@ -88,11 +89,11 @@ def fit(
     trainer = _Trainer(model, task, phases, config, seed, on_epoch, on_model)
     state = load_checkpoint(checkpoint, trainer.candidate) if checkpoint and checkpoint.exists() else None
     state = state or FitState(start=_copied(model))
-    saved = time.monotonic()
+    interval, saved = seconds_between(CHECKPOINT_SECONDS), time.monotonic()
     with reproducible(config.threads, trainer.numerics.tf32):
         while state.phase < len(phases):
             trainer.advance(state)
-            if checkpoint and (time.monotonic() - saved > CHECKPOINT_SECONDS):
+            if checkpoint and (time.monotonic() - saved > interval):
                 save_checkpoint(checkpoint, state)
                 saved = time.monotonic()
     model.load_state_dict(state.start)

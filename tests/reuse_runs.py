@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from fcamlib import paths, store
-from fcamlib.provenance import commit
+from fcamlib.paths import commit
 
 BOOK = Path(__file__).resolve().parent.parent / "book" / "_build" / "html" / "index.html"
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
 import shlex
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import claims_page
 import nbformat
 import numpy as np
 import pytest
@@ -42,16 +39,6 @@ def rows() -> list[dict[str, Any]]:
 def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows that have a verdict."""
     return [row for row in rows if row["kept"] != "not run"]
-
-
-@pytest.fixture(scope="module")
-def claims_page() -> Iterator[ModuleType]:
-    """The book's script that writes the page, as a module."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "book" / "_ext")
-        yield importlib.import_module("claims_page")
-        for name in ("claims_page", "ledger"):
-            patch.delitem(sys.modules, name)
 
 
 def folder_of(name: str) -> Path:
@@ -108,7 +95,7 @@ def test_the_main_claim_s_numbers_are_those_of_its_runs(judged: list[dict[str, A
     assert counted >= 10
 
 
-def test_recorded_verdicts_follow_from_what_is_recorded(claims_page: ModuleType) -> None:
+def test_recorded_verdicts_follow_from_what_is_recorded() -> None:
     kept = json.loads((RECORDED / "claims.json").read_text("utf-8"))
     found = claims_page.rows(claims_page.recorded_tasks())
     advice = "write it anew: `python book/_ext/claims_page.py --recorded results/recorded/claims.json`"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import importlib
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import claims_page
+import ledger
 import nbformat
 import numpy as np
 import pandas as pd
@@ -44,24 +42,6 @@ CELLS = {
 SAIF = {"soft": 0.2, "hard": 0.6, "lvml": 0.9, "hybrid": 0.95}
 
 
-@pytest.fixture(scope="module")
-def ledger() -> Iterator[ModuleType]:
-    """The book's script that gathers the tasks, as a module."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "book" / "_ext")
-        yield importlib.import_module("ledger")
-        patch.delitem(sys.modules, "ledger")
-
-
-@pytest.fixture(scope="module")
-def claims_page(ledger: ModuleType) -> Iterator[ModuleType]:
-    """The book's script that writes the page, as a module."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "book" / "_ext")
-        yield importlib.import_module("claims_page")
-        patch.delitem(sys.modules, "claims_page")
-
-
 def made(config: RunConfig, title: str = "a task", **changes: Any) -> Run:
     """A finished run of `config` with the numbers above, some replaced; seeds differ by a thousandth."""
     paradigm, spread = config.paradigm, 0.001 * config.seed
@@ -89,15 +69,13 @@ def runs(seeds: tuple[int, ...] = (0, 1, 2), paradigms: str = "soft,hard,lvml,hy
     return [made(config, **changes) for config in experiment(grid).configs()]
 
 
-def verdicts(ledger: ModuleType, found: list[Run]) -> dict[str, str]:
+def verdicts(found: list[Run]) -> dict[str, str]:
     """The verdicts on these runs, of the claims that were measured."""
     task = ledger.run_task("a task, settings", found)
     return {claim: verdict for claim in PAPER if (verdict := task.verdict(claim))}
 
 
-def test_every_claim_of_the_paper_has_a_section_that_counts_its_verdicts(
-    ledger: ModuleType, claims_page: ModuleType
-) -> None:
+def test_every_claim_of_the_paper_has_a_section_that_counts_its_verdicts() -> None:
     assert set(ledger.STATEMENTS) == PAPER == set(CLAIMS) | set(NEEDED)
     tasks = [ledger.run_task("a task, settings", found) for found in (runs(), runs(hybrid_accuracy=0.8))]
     tasks += ledger.missing_tasks(tasks)
@@ -109,11 +87,11 @@ def test_every_claim_of_the_paper_has_a_section_that_counts_its_verdicts(
     assert f"it holds on 2; {missing - 1} of the paper's own were not run." in text.split("### S2")[1]
 
 
-def test_claims_hold_on_numbers_made_for_them_and_the_others_are_not_measured(ledger: ModuleType) -> None:
-    assert verdicts(ledger, runs()) == dict.fromkeys(ON_RUNS, "holds")
+def test_claims_hold_on_numbers_made_for_them_and_the_others_are_not_measured() -> None:
+    assert verdicts(runs()) == dict.fromkeys(ON_RUNS, "holds")
 
 
-def test_a_row_says_what_was_measured_and_where(ledger: ModuleType, claims_page: ModuleType) -> None:
+def test_a_row_says_what_was_measured_and_where() -> None:
     task = ledger.run_task("a task, settings", runs())
     row = claims_page.claim_table("H1", [task]).iloc[0]
     assert row["verdict"] == "holds" and row["seeds"] == "3" and row["seen in"] == "{numref}`fig-saif-over-tau`"
@@ -138,12 +116,12 @@ def test_a_row_says_what_was_measured_and_where(ledger: ModuleType, claims_page:
         ("H1", {"hybrid_accuracy": 0.8}),
     ],
 )
-def test_a_claim_fails_where_numbers_contradict_it(ledger: ModuleType, claim: str, changes: dict[str, Any]) -> None:
-    assert verdicts(ledger, runs(**changes))[claim] == "fails"
+def test_a_claim_fails_where_numbers_contradict_it(claim: str, changes: dict[str, Any]) -> None:
+    assert verdicts(runs(**changes))[claim] == "fails"
 
 
-def test_one_seed_leaves_all_undecided_and_only_shared_seeds_count(ledger: ModuleType) -> None:
-    assert verdicts(ledger, runs(seeds=(1,))) == dict.fromkeys(ON_RUNS, "undecided")
+def test_one_seed_leaves_all_undecided_and_only_shared_seeds_count() -> None:
+    assert verdicts(runs(seeds=(1,))) == dict.fromkeys(ON_RUNS, "undecided")
     partly = [run for run in runs() if run.config.paradigm != "hard" or run.config.seed == 1]
     task = ledger.run_task("a task, settings", partly)
     assert task.seeds == "1" and {task.verdict(claim) for claim in ON_RUNS} == {"undecided"}
@@ -152,15 +130,15 @@ def test_one_seed_leaves_all_undecided_and_only_shared_seeds_count(ledger: Modul
     assert task.seeds == "0" and not task.criteria
 
 
-def test_a_claim_on_a_paradigm_that_was_not_run_has_no_row(ledger: ModuleType) -> None:
-    assert set(verdicts(ledger, runs(paradigms="soft,hard"))) == {"D1", "D2", "S2"}
+def test_a_claim_on_a_paradigm_that_was_not_run_has_no_row() -> None:
+    assert set(verdicts(runs(paradigms="soft,hard"))) == {"D1", "D2", "S2"}
 
 
-def test_without_a_known_foreground_nothing_is_judged(ledger: ModuleType) -> None:
+def test_without_a_known_foreground_nothing_is_judged() -> None:
     found = runs()
     for run in found:
         del run.summary["splits"]["test"]["saif"]
-    assert not verdicts(ledger, found)
+    assert not verdicts(found)
 
 
 def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") -> Sweep:
@@ -187,9 +165,7 @@ def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") 
         ({"hard": [1.0, 2.0, 1.9]}, {"I1": "holds", "I2": "fails", "I3": "holds"}),
     ],
 )
-def test_sweeps_are_judged_by_their_last_incentives(
-    ledger: ModuleType, changes: dict[str, list[float]], expected: dict[str, str]
-) -> None:
+def test_sweeps_are_judged_by_their_last_incentives(changes: dict[str, list[float]], expected: dict[str, str]) -> None:
     found = {"soft": [3.0, 1.0, 0.1], "hard": [1.0, 2.0, 2.5], "lvml": [4.0, 2.0, 1.0]} | changes
     task = ledger.sweep_task(made_sweep(found))
     assert task.notebook == "04_fixed_focus_linear"
@@ -207,14 +183,14 @@ def write_notebook(path: Path, own: str, injected: str = "") -> None:
     nbformat.write(made, path)
 
 
-def test_parameters_are_the_notebook_s_own_and_papermill_s_over_them(ledger: ModuleType, tmp_path: Path) -> None:
+def test_parameters_are_the_notebook_s_own_and_papermill_s_over_them(tmp_path: Path) -> None:
     write_notebook(
         tmp_path / "a.ipynb", "seeds: list = [0, 1]  # two\nnoise: float = -0.5", "# Parameters\nseeds = [3]"
     )
     assert ledger.parameters_of(tmp_path / "a.ipynb") == {"seeds": [3], "noise": -0.5}
 
 
-def test_lvml_s_speed_in_the_flow_depends_on_the_classes(ledger: ModuleType, tmp_path: Path) -> None:
+def test_lvml_s_speed_in_the_flow_depends_on_the_classes(tmp_path: Path) -> None:
     own = "num_segments: list = [20, 20]\nnum_classes: list = [20, 2]\nend_times: list = [1000.0, 1000.0]"
     write_notebook(tmp_path / "05_gradient_flow.ipynb", own)
     many, two = ledger.flow_tasks(tmp_path)
@@ -245,9 +221,7 @@ def test_the_notebook_on_text_changes_what_the_page_does() -> None:
         assert (compared or [{}]) == variants, f"{name} runs {compared}, the page looks for {variants}"
 
 
-def test_live_tasks_come_first_and_other_paradigms_do_not_count(
-    ledger: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_live_tasks_come_first_and_other_paradigms_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     posts = {"dataset": "keywords", "encoder": "embedding", "num_train": 90, "epochs": 10}
     kept = experiment({**posts, "seeds": (0, 1, 2)}).configs()
     kept += experiment({**posts, "paradigms": "logit_mixture"}).configs()
@@ -262,7 +236,7 @@ def test_live_tasks_come_first_and_other_paradigms_do_not_count(
     assert tasks[-1].seeds == "3" and tasks[-1].verdict("S1") == "holds"
 
 
-def test_benchmarks_show_the_hybrid_s_accuracy_alone(ledger: ModuleType, claims_page: ModuleType) -> None:
+def test_benchmarks_show_the_hybrid_s_accuracy_alone() -> None:
     config = CrossValidationConfig(
         source="bags:b.npz", fingerprint="0", methods=("soft", "hard", "hybrid"), repeats=2, folds=3, epochs=2,
         learning_rates=(0.1,), batch_size=1,

@@ -1,23 +1,30 @@
 """Execute one notebook with a profile's parameters and leave nothing of this machine in it.
 
-Usage: execute_notebook.py NOTEBOOK OUTPUT PARAMETERS.yaml
+Usage: execute_notebook.py NOTEBOOK OUTPUT.ipynb PARAMETERS.yaml
        execute_notebook.py --refresh NOTEBOOK...
 
-The second form executes committed notebooks with their own defaults and stores the outputs that nbval compares: text,
-no pictures.
+The first form puts a line under each figure that says how it was made, and writes how long the execution took, and
+where, to OUTPUT.json. The second form executes committed notebooks with their own defaults and stores the outputs that
+nbval compares: text, no pictures.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import figure_notes
 import nbformat
+import notebook_files
 import papermill
 import yaml
 from nbformat import NotebookNode
+
+from fcamlib import paths
+from fcamlib.hardware import cpu_name
 
 KEPT_NOTEBOOK_METADATA = ("kernelspec", "language_info")
 # What papermill and the kernel note down about time and place.
@@ -45,6 +52,21 @@ def without_pictures(notebook: NotebookNode) -> NotebookNode:
     return plain
 
 
+def with_figure_notes(notebook: NotebookNode, folder: Path) -> NotebookNode:
+    """A copy with a cell below each cell that saves a figure, made from the figure's record in `folder`."""
+    noted = nbformat.from_dict(notebook)
+    given, here = notebook_files.given_parameters(notebook), figure_notes.here()
+    noted.cells = []
+    for cell in notebook.cells:
+        noted.cells.append(cell)
+        for name in notebook_files.saved_figures(cell.source) if cell.cell_type == "code" else []:
+            record = json.loads((folder / f"{name}.json").read_text("utf-8"))
+            source = figure_notes.note(record, notebook, given, here)
+            kept = {"provenance": record}  # for whoever reads the notebook with a program
+            noted.cells.append(nbformat.v4.new_markdown_cell(source, id=f"note-{name}", metadata=kept))
+    return noted
+
+
 def refresh(path: Path) -> None:
     """Run a committed notebook with its own defaults and put its text outputs in place of the old ones."""
     executed = papermill.execute_notebook(path, None, kernel_name="python3", cwd=path.parent, progress_bar=False)
@@ -56,8 +78,13 @@ def fitting(parameters: dict[str, Any], source: Path) -> dict[str, Any]:
     return parameters if "paper_split" in papermill.inspect_notebook(source) else {}
 
 
+def cost(executed: NotebookNode) -> dict[str, Any]:
+    """How long the execution took, and on what; stored results that it read cost it nothing."""
+    return {"seconds": round(executed.metadata.papermill.duration, 1), "device": cpu_name(), **figure_notes.here()}
+
+
 def execute(source: Path, target: Path, parameter_file: Path) -> None:
-    """Run `source` with papermill, in an empty folder as a user may, and write the cleaned result to `target`."""
+    """Run `source` with papermill, in an empty folder as a user may; write the result to `target`, its cost beside."""
     parameters = fitting(yaml.safe_load(parameter_file.read_text(encoding="utf-8")) or {}, source)
     with tempfile.TemporaryDirectory() as elsewhere:
         executed = papermill.execute_notebook(
@@ -66,7 +93,8 @@ def execute(source: Path, target: Path, parameter_file: Path) -> None:
         if left := sorted(path.name for path in Path(elsewhere).iterdir()):
             raise RuntimeError(f"{source.name} leaves {left[0]} in the folder that it is run from.")
     target.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(without_provenance(executed), target)
+    nbformat.write(with_figure_notes(without_provenance(executed), paths.figures_dir()), target)
+    target.with_suffix(".json").write_text(json.dumps(cost(executed), indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import figure_notes
 import pandas as pd
 import yaml
 
@@ -206,6 +207,7 @@ def main(parameters: Path, folder: Path) -> None:
     text = "## What was found\n\n"
     text += "".join(sentence(title, group) for title, group in grouped.items()) + "\n"
     text += FIGURE.format(folder=folder.name, tasks="; ".join(grouped)) + "\n"
+    text += figure_notes.note_of(folder / "overview.json", yaml.safe_load(parameters.read_text("utf-8"))) + "\n"
     text += (
         "{doc}`notebooks/02_accuracy_and_saif` and {doc}`notebooks/03_focus_prediction_heatmaps` show the numbers.\n"
     )

@@ -5,13 +5,13 @@ Takes the parameters of each executed notebook, so that its runs are found, and 
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import notebook_files
 
 from fcamlib import caption_tables, notebook, store, study_tables, tables, theory_tables
 from fcamlib.claims import CLAIMS, Criterion, Verdict, verdict
@@ -141,16 +141,8 @@ class Task:
 
 def parameters_of(path: Path) -> dict[str, Any]:
     """What an executed notebook was run with: its own parameters, and those that papermill put in their place."""
-    found: dict[str, Any] = {}
-    for cell in nbformat.read(path, as_version=4).cells:
-        if {"parameters", "injected-parameters"} & set(cell.metadata.get("tags", [])):
-            for statement in ast.parse(cell.source).body:
-                match statement:
-                    case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                        found[name] = ast.literal_eval(value)
-                    case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                        found[name] = ast.literal_eval(value)
-    return found
+    executed = nbformat.read(path, as_version=4)
+    return notebook_files.default_parameters(executed) | notebook_files.given_parameters(executed)
 
 
 def papermill_command(name: str) -> str:

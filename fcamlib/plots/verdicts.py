@@ -18,7 +18,7 @@ VERDICT_STYLE: Mapping[str, dict[str, Any]] = MappingProxyType(
     }
 )
 ROW_HEIGHT = 0.24  # inches
-LABEL_SHARE = 0.56  # of the width, for the names of the tasks
+LABEL_SHARE = 0.62  # of the width, for the names of the tasks
 
 
 @styled
@@ -59,6 +59,6 @@ def verdict_matrix(frame: pd.DataFrame) -> PageFigure:
     return fig
 
 
-def _short(name: str, longest: int = 50) -> str:
+def _short(name: str, longest: int = 58) -> str:
     """A task's name as far as it fits beside the marks."""
     return name if len(name) <= longest else f"{name[: longest - 1].rstrip(' ,')}…"

@@ -1,0 +1,184 @@
+"""How long runs will take: the arithmetic from given seconds, never the clock's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from fcamlib import estimate, grid_list, hardware, paths, timing
+from fcamlib.__main__ import main
+from fcamlib.config import Phase, RunConfig, experiment
+from fcamlib.estimate import Timing, duration, phase_seconds, seconds_like_stored
+from fcamlib.store import Run
+
+HERE = "Some CPU"
+SMALL = {"num_segments": 3, "num_train": 200, "num_validation": 48, "num_test": 48, "batch_size": 32, "epochs": 6}
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty store, no data, and a machine with a known name."""
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("FCAM_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(paths, "recorded_dir", lambda: None)
+    monkeypatch.setattr(grid_list, "device_name", lambda config: HERE)
+
+
+def config_of(paradigm: str, **changes: Any) -> RunConfig:
+    (config,) = experiment({**SMALL, "paradigms": paradigm, **changes}).configs()
+    return config
+
+
+def stored(config: RunConfig, seconds: dict[int, list[float]], device: str = HERE) -> Run:
+    """A run as far as estimates look at it: seconds of the epochs of each phase."""
+    rows = [(phase, value) for phase, values in seconds.items() for value in values]
+    history = pd.DataFrame(rows, columns=["phase", "seconds"])
+    run = Run(Path(config.name))
+    vars(run).update(config=config, history=history, summary={"provenance": {"device": device}})
+    return run
+
+
+def test_a_phase_is_its_search_then_its_best_rate_and_the_evaluations_that_are_due() -> None:
+    phase = Phase(paradigm="hard", epochs=7, learning_rates=(0.1, 0.2, 0.3), search_epochs=2)
+    seconds = {"num_train": 100, "batch_size": 32, "evaluate_every": 4}  # 4 steps an epoch; due in epochs 2, 4 and 7
+    # 3 rates * 2 epochs * 4 steps and 5 epochs * 4 steps of half a second; 3 evaluations in the search, 2 after it
+    assert phase_seconds(phase, timing=Timing(step=0.5, evaluation=10.0), **seconds) == 12.0 + 10.0 + 50.0
+    together = Timing(step=0.5, evaluation=10.0, together=0.75)
+    assert phase_seconds(phase, timing=together, **seconds) == 6.0 + 10.0 + 50.0
+    whole = phase.model_copy(update={"search_epochs": 0})  # all rates to the end: 3 * 7 * 4 steps, due in 4 and 7
+    assert phase_seconds(whole, timing=Timing(step=0.5, evaluation=10.0), **seconds) == 42.0 + 60.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.0, "under 1 min"),
+        (59.9, "under 1 min"),
+        (60.0, "1 min"),
+        (89.0, "1 min"),
+        (3_590.0, "1 h"),
+        (4_000.0, "1 h 7 min"),
+        (36_000_000.0, "10,000 h"),
+    ],
+)
+def test_durations_are_hours_and_minutes(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
+
+
+def like(config: RunConfig, *runs: Run) -> float | None:
+    return seconds_like_stored(config, estimate.paces(runs, lambda _: HERE))
+
+
+def test_a_stored_run_tells_of_each_phase_by_epochs_rates_and_training_instances() -> None:
+    told = stored(config_of("hybrid", epochs=4, switch_epoch=2), {0: [2.0, 4.0], 1: [10.0, 12.0]})
+    # a hybrid of 5 soft and 3 hard epochs on 2.5 times the instances, and a soft run of 6 epochs on half of them
+    assert like(config_of("hybrid", epochs=8, switch_epoch=5, num_train=500), told) == 2.5 * (5 * 3.0 + 3 * 11.0)
+    assert like(config_of("soft", num_train=100, seeds=3), told) == 0.5 * 6 * 3.0
+    rates: dict[str, Any] = {"learning_rates": [0.1, 0.2, 0.3], "search_epochs": 2}
+    searched = stored(config_of("soft", **rates), {0: [3.0]})
+    assert like(config_of("soft", **rates, keep="best"), searched) == 3.0 * (2 + 2 + 6)
+    others = [stored(told.config, {0: [value], 1: [value]}) for value in (1.0, 100.0)]
+    assert like(config_of("soft"), told, *others) == 6 * 3.0, "not the median"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_segments": 4},
+        {"num_test": 49},
+        {"batch_size": 16},
+        {"focus_network": "linear"},
+        {"precision": "float32"},
+        {"threads": 2},
+        {"optimizer": "adam"},
+        {"learning_rates": [0.1, 0.2]},
+        {"evaluate_every": 2},
+        {"foreground": "3,4"},
+    ],
+    ids=str,
+)
+def test_a_run_of_another_kind_tells_nothing(changes: dict[str, Any]) -> None:
+    told = stored(config_of("soft"), {0: [1.0]})
+    assert like(config_of("soft"), told) == 6.0
+    assert like(config_of("soft", **changes), told) is None
+    assert like(config_of("lvml"), told) is None and like(config_of("hybrid"), told) is None
+    assert like(config_of("soft"), stored(told.config, {0: [1.0]}, device="Another CPU")) is None
+
+
+def listed(*options: str) -> list[str]:
+    arguments = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    result = CliRunner().invoke(main, ["grid", *arguments, *options])
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines()
+
+
+def test_the_list_shows_each_time_the_total_and_how_it_came_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    soft, lvml = (config_of(paradigm) for paradigm in ("soft", "lvml"))
+    options = ("--paradigms", "soft,lvml")
+    advice = f"No stored run on this hardware ({HERE}) tells how long {{}} will take; --estimate trains a few steps and"
+    *runs, closing = listed(*options, "--list")
+    assert runs == [f"{soft.name}  to do", f"{lvml.name}  to do"]
+    assert closing == f"{advice.format('2 runs')} times them."
+    monkeypatch.setattr(grid_list.store, "stored_runs", lambda: [stored(soft, {0: [600.0]})])
+    *runs, total, closing = listed(*options, "--list")
+    assert runs == [f"{soft.name}  to do  1 h", f"{lvml.name}  to do"]
+    assert total.startswith(
+        f"In all 1 h of training for 1 of 2 runs not stored, one after the other, on {HERE}: stored"
+    )
+    assert closing == f"{advice.format('1 run')} times them."
+
+
+def timed(monkeypatch: pytest.MonkeyPatch, *given: float) -> list[Any]:
+    """Let timed calls take the given seconds, in turn; the configs of the data that were made."""
+    made: list[Any] = []
+    task, left = timing.task, list(given)
+
+    def recorded(data: Any, seed: int) -> Any:
+        made.append(data)
+        return task(data, seed)
+
+    def called(call: Callable[[], object], repeats: int = 1) -> float:
+        call()
+        return left.pop(0)
+
+    monkeypatch.setattr(timing, "task", recorded)
+    monkeypatch.setattr(timing, "_seconds", called)
+    return made
+
+
+def test_estimating_times_each_kind_of_run_once_and_trains_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = timed(
+        monkeypatch, 1.0, 20.0, 2.0, 30.0, 4.0, 40.0
+    )  # a step and an evaluation: soft; the hybrid's two phases
+    soft, hybrid = (config_of(paradigm) for paradigm in ("soft", "hybrid"))
+    lines = listed("--paradigms", "soft,hybrid", "--seeds", "0,1", "--estimate")
+    assert len(made) == 2
+    # 7 steps an epoch: soft 6 * (7 + 20) s; hybrid 3 * (14 + 30) + 3 * (28 + 40) s
+    assert [line.split("  ", 1)[1] for line in lines[:4]] == 2 * ["to do  3 min"] + 2 * ["to do  6 min"]
+    assert [lines[0].split()[0], lines[2].split()[0]] == [soft.name, hybrid.name]
+    assert lines[4:] == [
+        f"In all 17 min of training for 4 runs not stored, one after the other, on {HERE}: {timing.NUM_STEPS} training "
+        "steps and one evaluation of each kind of run were timed just now."
+    ]
+    assert not (tmp_path / "results").exists()
+
+
+def test_data_that_are_missing_are_named_and_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "task", lambda *_: pytest.fail("it would download the data"))
+    *runs, closing = listed("--dataset", "cifar10", "--paradigms", "soft", "--seeds", "0,1", "--estimate")
+    assert [run.split("  ")[1:] for run in runs] == 2 * [["to do"]]
+    assert closing == (
+        f"2 runs cannot be timed: dataset='cifar10' is not in '{tmp_path / 'data'}' yet: the first run downloads it."
+    )
+
+
+def test_a_run_in_64_bits_uses_the_processor_wherever_it_is() -> None:
+    for changes in ({"device": "cpu"}, {"precision": "float64"}):
+        assert hardware.device_name(config_of("soft", **changes).training) == hardware.cpu_name()
