@@ -26,7 +26,6 @@ PHONE = ViewportSize(width=390, height=844)
 MIN_CONTRAST = 4.5
 # Two harmless messages of the theme: a constant declared twice, and a mode that is not set at first.
 KNOWN_MESSAGES = ("THEBE_JS_URL", "theme mode")
-
 # Bytes of a page as a web server sends them, text compressed; without MathJax and plotly, kept from page to page.
 MAX_PAGE_BYTES = 1_000_000
 COMPRESSED = (".html", ".js", ".css", ".svg", ".json")
