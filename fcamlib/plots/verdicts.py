@@ -42,7 +42,9 @@ def verdict_matrix(frame: pd.DataFrame) -> PageFigure:
         raise ValueError(f"frame holds {strange[0]!r}; allowed are {', '.join(VERDICT_STYLE)} and an empty text.")
     height = ROW_HEIGHT * (len(frame) + 3.2)
     fig = PageFigure(figsize=(PAGE_WIDTH, height))
-    ax = fig.add_axes((LABEL_SHARE, 1.6 * ROW_HEIGHT / height, 0.985 - LABEL_SHARE, len(frame) * ROW_HEIGHT / height))
+    # Marks stand left of the names, so that a screen too narrow for both shows the marks.
+    ax = fig.add_axes((0.0, 1.6 * ROW_HEIGHT / height, 1 - LABEL_SHARE, len(frame) * ROW_HEIGHT / height))
+    ax.yaxis.tick_right()
     ax.set(xlim=(-0.5, len(frame.columns) - 0.5), ylim=(len(frame) - 0.5, -0.5))
     ax.set_xticks(range(len(frame.columns)), frame.columns)
     ax.set_yticks(range(len(frame)), [_short(str(name)) for name in frame.index])
@@ -55,7 +57,7 @@ def verdict_matrix(frame: pd.DataFrame) -> PageFigure:
             if verdict:
                 ax.plot(column, row, ls="", gid=f"{verdict}-{row}-{column}", **VERDICT_STYLE[verdict])
     handles = [Line2D([], [], ls="", label=verdict, **look) for verdict, look in VERDICT_STYLE.items()]
-    fig.legend(handles=handles, loc="lower right", ncols=len(handles), handlelength=1.4, borderaxespad=0.1)
+    fig.legend(handles=handles, loc="lower left", ncols=len(handles), handlelength=1.4, borderaxespad=0.1)
     return fig
 
 
