@@ -43,6 +43,11 @@ SCRATCH_VARIABLES = {"FCAM_RESULTS": "results", "FCAM_FIGURES": "figures"}
 _scratch = pytest.StashKey[str]()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the pipeline: its jobs mostly wait, and other workers use that time."""
+    items.sort(key=lambda item: item.path.name != "test_slurm.py")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Give the whole test run one store of its own, so that notebooks show what this state of the code computes.
 

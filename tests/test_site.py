@@ -206,9 +206,9 @@ def crawl(browser: Browser, address: str) -> Iterator[dict[str, dict]]:
         page = visit.open(path)
         found[path] = page.evaluate(INSPECT)
         found[path] |= {"shift": page.evaluate("window.shifts"), "weight": weight(visit.asked)}
-        found[path] |= {"looks": looks(page), "printed": printed(page)}
         page.evaluate(AXE)
         found[path] |= {"barriers": page.evaluate(RUN_AXE, None)}
+        found[path] |= {"looks": looks(page), "printed": printed(page)}
         found[path] |= {"foreign": visit.foreign, "problems": visit.problems}
     yield found
     visit.close()

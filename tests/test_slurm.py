@@ -43,6 +43,8 @@ class Pipeline:
         for name in ("Snakefile", "CHANGELOG.md", "book", "notebooks", "profiles"):
             (folder / name).symlink_to(ROOT / name)
         self.profile.write_text(yaml.safe_dump_all(documents))
+        # Snakemake's executor does not quote the path of Python, which holds a space where the checkout's does.
+        (folder / "environment").symlink_to(sys.prefix)
         self.environment = {
             **os.environ,
             **variables,
@@ -55,7 +57,17 @@ class Pipeline:
         """Begin to train the runs, three a job."""
         grid = ("--config", f"profile={self.profile.name}", "runs_per_job=3")
         return subprocess.Popen(
-            [sys.executable, "-m", "snakemake", "--profile", f"profiles/{profile}", *options, *grid, "--", "runs"],
+            [
+                self.folder / "environment" / "bin" / "python",
+                "-m",
+                "snakemake",
+                "--profile",
+                f"profiles/{profile}",
+                *options,
+                *grid,
+                "--",
+                "runs",
+            ],
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,
