@@ -56,6 +56,7 @@ class Pipeline:
     def start(self, profile: str, *options: str) -> subprocess.Popen[str]:
         """Begin to train the runs, three a job."""
         grid = ("--config", f"profile={self.profile.name}", "runs_per_job=3")
+        python = self.folder / "environment" / "bin" / "python"
         return subprocess.Popen(
             [
                 self.folder / "environment" / "bin" / "python",
