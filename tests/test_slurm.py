@@ -59,7 +59,7 @@ class Pipeline:
         python = self.folder / "environment" / "bin" / "python"
         return subprocess.Popen(
             [
-                self.folder / "environment" / "bin" / "python",
+                python,
                 "-m",
                 "snakemake",
                 "--profile",
