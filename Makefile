@@ -19,8 +19,8 @@ SNAKEMAKE = $(PY) -m snakemake --cores $(JOBS) --config profile=$(PROFILE) --qui
 # `make book` computed from this very commit are copied into it; else the book is built from it, from nothing. Either way
 # pytest finds the runs that the book shows.
 STORE := $(CURDIR)/.tests/results
-PYTEST := $(PY) -m pytest -n 3 --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=300 \
-	--nbval-sanitize-with nbval.cfg --durations=15
+PYTEST := $(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --nbval --nbval-current-env \
+	--nbval-cell-timeout=300 --nbval-sanitize-with nbval.cfg --durations=15
 
 .PHONY: help env book pdf offline test types tested-book notebooks clean
 .DELETE_ON_ERROR:
