@@ -83,6 +83,16 @@ def measured(table: pd.DataFrame, content: dict[str, Any]) -> str:
     return f"{tables.markdown(table)}\n{content['how'].rstrip('.')}. Measured on: {where}.\n"
 
 
+def bfloat16_benchmark(path: Path) -> str:
+    """The recorded run of `fcam bench --precision bfloat16`; the plain procedure is that of `benchmark`."""
+    if not path.is_file():
+        return ""
+    return (
+        "\n**In bfloat16**, `fcam bench --precision bfloat16`: convolutions and dense layers of the library round to 16 "
+        "bits, which processors with AVX512-BF16 multiply faster; the plain procedure stays in float32.\n\n"
+    ) + benchmark(path)
+
+
 def theory_benchmark(path: Path) -> str:
     """The recorded run of `fcamlib.bench_theory`."""
     if not path.is_file():
@@ -217,6 +227,7 @@ def main(parameters: Path, folder: Path) -> None:
     bench = recorded / "bench"
     benchmarks = (
         benchmark(bench / "cpu.json")
+        + bfloat16_benchmark(bench / "cpu_bfloat16.json")
         + layers_benchmark(bench / "layers.json")
         + ensemble_benchmark(bench / "ensemble.json")
         + theory_benchmark(bench / "theory.json")
