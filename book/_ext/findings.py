@@ -88,8 +88,8 @@ def bfloat16_benchmark(path: Path) -> str:
     if not path.is_file():
         return ""
     return (
-        "\n**In bfloat16**, `fcam bench --precision bfloat16`: convolutions and dense layers of the library round to 16 "
-        "bits, which processors with AVX512-BF16 multiply faster; the plain procedure stays in float32.\n\n"
+        "\n**In bfloat16**, `fcam bench --precision bfloat16`: convolutions and dense layers of the library round to "
+        "16 bits, which processors with AVX512-BF16 multiply faster; the plain procedure stays in float32.\n\n"
     ) + benchmark(path)
 
 
