@@ -15,6 +15,7 @@ import pandas as pd
 from fcamlib import paths, store
 from fcamlib.config import (
     CaptionRunConfig,
+    CourseConfig,
     CrossValidationConfig,
     FixedFocusConfig,
     RunConfig,
@@ -107,12 +108,19 @@ def _cross_validation(config: Any) -> Stored[Any]:
     return cross_validate(config)
 
 
+def _course(config: Any) -> Stored[Any]:
+    from fcamlib.course import course
+
+    return course(config)
+
+
 _COMPUTE: dict[type[StoredConfig], Callable[[Any], Stored[Any]]] = {
     RunConfig: _run,
     CaptionRunConfig: _caption_run,
     FixedFocusConfig: _sweep,
     StudyConfig: _study,
     CrossValidationConfig: _cross_validation,
+    CourseConfig: _course,
 }
 
 

@@ -117,6 +117,8 @@ def test_figures_and_notebooks_of_rows_exist(rows: list[dict[str, Any]]) -> None
     for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"):
         cells = nbformat.read(path, as_version=4).cells
         figures[path.stem] = {c.metadata.get("mystnb", {}).get("figure", {}).get("name") for c in cells}
+    page = (ROOT / "book" / "_ext" / "findings.py").read_text("utf-8")  # the landing page's figure
+    figures["intro"] = set(re.findall(r":name: (fig-[\w-]+)", page))
     for row in rows:
         assert row["notebook"] in figures
         assert row["figure"] is None or any(row["figure"] in names for names in figures.values()), row["figure"]

@@ -262,3 +262,18 @@ def test_runs_on_other_data_are_not_shown_as_pictures() -> None:
     title, shown = tables.recorded_or(own, [*on_text, *pictures])
     assert title.startswith("a task, m = 5") and shown == pictures
     assert tables.recorded_or(own, on_text)[1] == own
+
+
+def test_a_figure_is_named_only_where_it_shows_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    def figures(dataset: str, title: str, is_recorded: bool, **given: Any) -> dict[str, str | None]:
+        config = experiment({"dataset": dataset, "paradigms": "soft", **given}).configs()[0]
+        return ledger.figures_of_runs(title, config, is_recorded)
+
+    shown = runs(seeds=(0, 1))
+    monkeypatch.setattr(store, "recorded_runs", lambda: shown)
+    assert figures("digits", tables.task_title(shown[0]), True) == {} == figures("digits", "live", False)
+    assert figures("digits", "a smaller task", True) == {**dict.fromkeys(ON_RUNS), "H1": "fig-key"}
+    assert figures("keywords", "t", False, encoder="transformer")["S1"] == "fig-text-heatmaps-transformer"
+    assert figures("keywords", "t", False, encoder="transformer")["D1"] is None
+    assert figures("keywords", "t", True, encoder="embedding")["S1"] == "fig-text-heatmaps-recorded"
+    assert set(figures("keywords", "t", True, encoder="transformer").values()) == {None}

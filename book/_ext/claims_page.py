@@ -55,12 +55,20 @@ def claim_table(claim: str, tasks: Sequence[Task]) -> pd.DataFrame:
             "verdict": SHOWN[str(task.verdict(claim))],
             "measured": measured(task, claim),
             "seeds": task.seeds,
-            "seen in": "-" if task.kept == "not run" else f"{{numref}}`{task.figure(claim)}`",
+            "seen in": seen_in(task, claim),
         }
         for task in tasks
         if claim in task.criteria
     ]
     return pd.DataFrame(rows, columns=["data", "verdict", "measured", "seeds", "seen in"]).set_index("data")
+
+
+def seen_in(task: Task, claim: str) -> str:
+    """The figure that shows a claim on a task."""
+    if task.kept == "not run":
+        return "-"
+    figure = task.figure(claim)
+    return f"{{numref}}`{figure}`" if figure else "no figure"
 
 
 def verdict_frame(tasks: Sequence[Task]) -> pd.DataFrame:

@@ -24,6 +24,7 @@ from fcamlib.config import (
     FixedFocusExperiment,
     MosaicsConfig,
     OrthogonalConfig,
+    RunConfig,
     SeriesConfig,
     TextConfig,
     study_experiment,
@@ -64,12 +65,12 @@ NOTEBOOK_OF: dict[type, str] = {
     SeriesConfig: "08_time_series",
     BagsConfig: BAGS,
 }
-# Where a claim is seen: notebook -> first letter of the claim -> figure. Recorded runs on pictures have their own.
+# Where a claim is seen: notebook -> first letter of the claim -> figure. Recorded runs on pictures have their own. Of
+# the rest the notebook has tables alone.
 FIGURES = {
     "02_accuracy_and_saif": {"D": "fig-learning-curves", "S": "fig-heatmaps", "H": "fig-saif-over-tau"},
-    "07_text": {"D": "fig-text-learning-curves", "S": "fig-text-heatmaps-embedding", "H": "fig-text-learning-curves"},
     "08_time_series": {"D": "fig-series-curves", "S": "fig-series-heatmaps", "H": "fig-series-curves"},
-    "09_bags": {"D": "fig-bags-curves", "S": "fig-bags-curves", "H": "fig-bags-curves"},
+    "09_bags": {"D": "fig-bags-curves", "H": "fig-bags-curves"},
     "10_captions": {"H": "fig-captions-learning-curves"},
     "04_fixed_focus_linear": {"I": "fig-incentive-linear"},
     "06_fixed_focus_images": {"I": "fig-incentive-pictures"},
@@ -82,7 +83,6 @@ RECORDED_FIGURES = {
         "D": "fig-learning-curves-recorded", "S": "fig-heatmaps-recorded", "H": "fig-saif-over-tau-recorded",
     },
     "06_fixed_focus_images": {"I": "fig-incentive-recorded"},
-    "07_text": dict.fromkeys("DSH", "fig-text-heatmaps-recorded"),
 }  # fmt: skip
 
 
@@ -107,7 +107,7 @@ class Task:
     results : tuple of Stored
         Where the numbers come from.
     figures : claim -> name
-        Where the claim is seen, in place of the notebook's usual figure.
+        Where the claim is seen, in place of the notebook's usual figure; None where no figure shows it.
     summaries : claim -> str
         What was measured, in words, where the criteria are too many to list.
     """
@@ -121,7 +121,7 @@ class Task:
     command: str
     criteria: dict[str, list[Criterion]] = field(default_factory=dict)
     results: tuple[Stored[Any], ...] = ()
-    figures: dict[str, str] = field(default_factory=dict)
+    figures: dict[str, str | None] = field(default_factory=dict)
     summaries: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -133,10 +133,12 @@ class Task:
         """The verdict on a claim; None where the claim has nothing to do with the task."""
         return verdict(self.criteria[claim]) if claim in self.criteria else None
 
-    def figure(self, claim: str) -> str:
-        """Name of the figure that shows a claim."""
-        recorded = RECORDED_FIGURES.get(self.notebook, {}) if self.kept == "recorded" else {}
-        return self.figures.get(claim) or recorded.get(claim[0]) or FIGURES[self.notebook][claim[0]]
+    def figure(self, claim: str) -> str | None:
+        """Name of the figure that shows a claim, None where none does."""
+        usual = FIGURES.get(self.notebook, {})
+        if self.kept == "recorded":
+            usual = RECORDED_FIGURES.get(self.notebook, usual)
+        return self.figures[claim] if claim in self.figures else usual.get(claim[0])
 
 
 def parameters_of(path: Path) -> dict[str, Any]:
@@ -188,9 +190,6 @@ def run_tasks(folder: Path) -> list[Task]:
 def run_task(title: str, runs: Sequence[Run]) -> Task:
     """Criteria on the runs of one task, over the seeds that all paradigms have."""
     config, name = runs[0].config, str(runs[0].summary["title"])
-    figures = {}
-    if isinstance(config.data, TextConfig):  # the only domain with two encoders
-        figures = {c: f"fig-text-heatmaps-{config.model.encoder}" for c in ("S1", "S2", "S3")}
     seeds = set.intersection(*({r.config.seed for r in runs if r.config.paradigm == p} for p in tables.paradigms(runs)))
     is_recorded, book = all(run.is_recorded for run in runs), NOTEBOOK_OF[type(config.data)]
     found = tables.evidence(runs) if seeds else None
@@ -204,8 +203,24 @@ def run_task(title: str, runs: Sequence[Run]) -> Task:
         command=rerun_command(runs) if is_recorded else papermill_command(book),
         criteria={c: criteria for c in ON_RUNS if found and (criteria := CLAIMS[c].measure(found))},
         results=tuple(runs),
-        figures={} if is_recorded else figures,
+        figures=figures_of_runs(title, runs[0].config, is_recorded),
     )
+
+
+def figures_of_runs(title: str, config: RunConfig, is_recorded: bool) -> dict[str, str | None]:
+    """Where claims on runs are seen whose notebook shows some tasks in figures and others in tables alone."""
+    shown: dict[str, str] = {}
+    if isinstance(config.data, TextConfig):
+        if not is_recorded:
+            shown["S"] = f"fig-text-heatmaps-{config.model.encoder}"
+        if config.model.encoder == "embedding":
+            recorded = {"S": "fig-text-heatmaps-recorded"}
+            shown |= recorded if is_recorded else dict.fromkeys("DH", "fig-text-learning-curves")
+    elif is_recorded and title != tables.recorded_or([], store.recorded_runs())[0]:
+        shown["H"] = "fig-key"  # on the landing page; the notebook's figures are of the task with most runs
+    else:
+        return {}
+    return {claim: shown.get(claim[0]) for claim in ON_RUNS}
 
 
 def caption_tasks() -> list[Task]:
