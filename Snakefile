@@ -163,6 +163,7 @@ rule claims:
         "book/notebooks/claims.md",
         "book/notebooks/claims.json",
         "book/notebooks/verdicts.svg",
+        "book/notebooks/verdicts-note.md",
     params:
         python=sys.executable,
         folder=subpath(output[0], parent=True),
@@ -176,6 +177,7 @@ rule course:
         library=LIBRARY,
     output:
         "book/notebooks/course-data.md",
+        "book/notebooks/course-note.md",
     params:
         python=sys.executable,
         folder=subpath(output[0], parent=True),
@@ -207,7 +209,7 @@ rule book:
         "book/notebooks/benchmark.md",
         "book/notebooks/runtimes.md",
         rules.claims.output,
-        "book/notebooks/course-data.md",
+        rules.course.output,
         PAGES,
         "book/_config.yml",
         "book/_toc.yml",

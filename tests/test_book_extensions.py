@@ -75,12 +75,15 @@ def test_finished_pages_are_lighter_and_steadier(modules: dict[str, ModuleType],
         '<img alt="x" src="a%20b.png"/><img src="c.svg"/><img src="c.svg" width="5"/><img src="gone.png"/>'
         '<summary><span class="toctree-toggle"></span></summary>'
         '(<dl>\n<dd><em class="sig-param">x</em>,</dd>\n</dl>)'
+        '<th rowspan="2">SA</th><td><p>hybrid</p></td><th>hybrid - SA</th>'
     )
     assert modules["finished_pages"].finished(page, tmp_path) == (
         '<img width="7" height="3" alt="x" src="a%20b.png"/><img width="20" height="11" src="c.svg"/>'
         '<img src="c.svg" width="5"/><img src="gone.png"/>'
         '<summary aria-label="Pages of this part"><span class="toctree-toggle"></span></summary>'
         '(<div class="sig-lines">\n<div><em class="sig-param">x</em>,</div>\n</div>)'
+        '<th rowspan="2"><span class="paradigm soft">SA</span></th>'
+        '<td><p><span class="paradigm hybrid">hybrid</span></p></td><th>hybrid - SA</th>'
     )
 
 

@@ -24,8 +24,8 @@ SITE = ROOT / "book" / "_build" / "html"
 RECORDED = paths.recorded_dir() or ROOT
 NAMES = [path.stem for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))]
 NOTE = re.compile(
-    r'<div class="figure-note">\s*<p>How this was made: <code>(?P<path>.*?)</code>, '
-    r"parameters <code>(?P<digits>[0-9a-f]{8})</code>\. (?P<made>.*?)\.</p>\s*"
+    r'<div class="figure-note">\s*<p>How this was made: <code>(?P<path>.*?)</code>'
+    r"(?:, parameters <code>(?P<digits>[0-9a-f]{8})</code>)?\. (?P<made>.*?)\.</p>\s*"
     r'<div class="highlight-bash notranslate"><div class="highlight"><pre>(?P<rerun>.*?)\s*</pre></div></div>\s*</div>',
     re.S,
 )
@@ -109,11 +109,30 @@ def test_the_site_shows_the_notes_of_the_notebook(name: str) -> None:
 
 def test_the_key_figure_of_the_landing_page_has_its_line(papermill_reads: Reader) -> None:
     page = (SITE / "intro.html").read_text("utf-8")
-    (note,) = notes(page[page.index('id="fig-key"') :])
+    note, _ = notes(page[page.index('id="fig-key"') :])  # the other is the verdicts'
     path, given = papermill_reads(note["rerun"])
     notebook = nbformat.read(ROOT / path, as_version=4)
     assert note["digits"] == digits_of(Path(path).stem, notebook_files.default_parameters(notebook) | given)
     assert "recorded" in note["made"] and "computed" in note["made"]
+
+
+@pytest.mark.parametrize(
+    ("page", "number", "source"),
+    [
+        ("course", 2, "book/_ext/course.py"),
+        ("claims", 1, "book/_ext/claims_page.py"),
+        ("intro", 2, "book/_ext/claims_page.py"),
+        ("explorer", 1, "book/_static/explorer.js"),
+    ],
+)
+def test_figures_outside_the_notebooks_have_their_line(page: str, number: int, source: str) -> None:
+    found = notes((SITE / f"{page}.html").read_text("utf-8"))
+    assert len(found) == number
+    for note in [note for note in found if not note["path"].endswith(".ipynb")]:
+        assert note["path"] == source and (ROOT / source).is_file()
+        words = note["rerun"].split()
+        assert words == ["make", "book"] or (ROOT / words[1]).is_file()
+        assert ORIGIN.search(note["made"]) or "computed in this page" in note["made"]
 
 
 def test_the_table_of_times_has_every_notebook_and_every_record() -> None:

@@ -275,5 +275,8 @@ def test_a_figure_is_named_only_where_it_shows_the_task(monkeypatch: pytest.Monk
     assert figures("digits", "a smaller task", True) == {**dict.fromkeys(ON_RUNS), "H1": "fig-key"}
     assert figures("keywords", "t", False, encoder="transformer")["S1"] == "fig-text-heatmaps-transformer"
     assert figures("keywords", "t", False, encoder="transformer")["D1"] is None
-    assert figures("keywords", "t", True, encoder="embedding")["S1"] == "fig-text-heatmaps-recorded"
-    assert set(figures("keywords", "t", True, encoder="transformer").values()) == {None}
+    for encoder in ("embedding", "transformer"):
+        recorded = figures("keywords", "t", True, encoder=encoder)
+        assert recorded["S1"] == "fig-text-heatmaps-recorded"
+        assert recorded["D2"] == f"fig-text-learning-curves-recorded-{encoder}"
+        assert recorded["H1"] == f"fig-text-saif-over-tau-recorded-{encoder}"

@@ -3,8 +3,8 @@
 Usage: claims_page.py EXECUTED_NOTEBOOKS OUTPUT_FOLDER
        claims_page.py --recorded FILE.json
 
-The first form writes claims.md, claims.json and verdicts.svg. The second writes what the recorded results alone say,
-the file that the tests hold against them.
+The first form writes claims.md, claims.json, verdicts.svg and the line under it. The second writes what the recorded
+results alone say, the file that the tests hold against them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import figure_notes
 import pandas as pd
 from ledger import STATEMENTS, Task, all_tasks, recorded_tasks, rerun_command
 
@@ -27,6 +28,7 @@ from fcamlib.store import Stored
 
 SHOWN = {"holds": "holds", "fails": "**fails**", "undecided": "*undecided*", "not run": "not run"}
 COUNTED = {"holds": "holds on", "fails": "fails on", "undecided": "is undecided on"}
+RERUN = "make book"
 HYBRID_PAIRS = (("hybrid", "soft"), ("hybrid", "hard"))
 
 
@@ -188,7 +190,9 @@ def main(folder: Path, target: Path) -> None:
     write_rows(target / "claims.json", tasks)
     figure = plots.verdict_matrix(verdict_frame(tasks))
     results = sorted({result.folder.name for task in tasks for result in task.results})
-    plots.save(figure, "verdicts", target, {"results": results, "rerun": "make book"})
+    plots.save(figure, "verdicts", target, {"results": results, "rerun": RERUN})
+    made = figure_notes.origins({"data": [f"verdicts on {len(results)} results"]}, figure_notes.here())
+    (target / "verdicts-note.md").write_text(figure_notes.line("book/_ext/claims_page.py", "", made, RERUN), "utf-8")
 
 
 def write_rows(path: Path, tasks: Sequence[Task]) -> None:

@@ -2,7 +2,7 @@
 
 Usage: course.py OUTPUT_FOLDER
 
-Writes course-data.md, which course.md includes, and the pictures that it shows without JavaScript.
+Writes course-data.md and course-note.md, which course.md includes, and the pictures that it shows without JavaScript.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import figure_notes
+import notebook_files
 import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
@@ -35,6 +37,7 @@ from fcamlib.store import Stored
 # Fewer mosaics than the notebooks have: training takes more epochs, so that there is more to see.
 SETTING: dict[str, Any] = {"num_train": 1_000, "num_validation": 250, "num_test": 1_000, "seeds": "0"}
 LIST_LENGTH = 12
+RERUN = "python book/_ext/course.py FOLDER"
 STATIC_EPOCHS = (0, 2, 5)  # and those at the switch and at the end
 STATIC_MOSAICS = 3
 MEASURES = ("accuracy", "focus_accuracy", "saif", "a_z", "s_y")
@@ -172,8 +175,21 @@ def provenance(found: Sequence[Stored[CourseConfig]]) -> dict[str, object]:
     return {
         "courses": sorted(one.folder.name for one in found),
         "commits": sorted({one.summary["provenance"]["commit"] for one in found}),
-        "rerun": "python book/_ext/course.py FOLDER",
+        "rerun": RERUN,
     }
+
+
+def note(found: Courses) -> str:
+    """The line under the figures: how they were made."""
+    sources = [one.summary["provenance"] for one in found.values()]
+    origin = {
+        "data": next(iter(found.values())).summary["title"],
+        "recorded": False,
+        "commits": sorted({source["commit"] for source in sources}),
+        "dates": sorted({source["date"] for source in sources}),
+    }
+    digits = notebook_files.digest(experiment(SETTING))
+    return figure_notes.line("book/_ext/course.py", digits, figure_notes.origins({"computed": [origin]}, {}), RERUN)
 
 
 def main(folder: Path) -> None:
@@ -183,6 +199,7 @@ def main(folder: Path) -> None:
     plots.save(plots.focus_prediction_heatmaps(static_histograms(found)), "course-plane", folder, source)
     plots.save(plots.attention_gallery(**static_gallery(found)), "course-gallery", folder, source)
     (folder / "course-data.md").write_text(as_markdown(found), "utf-8")
+    (folder / "course-note.md").write_text(note(found), "utf-8")
 
 
 if __name__ == "__main__":

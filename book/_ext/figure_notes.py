@@ -48,18 +48,23 @@ def note(record: Mapping[str, Any], notebook: NotebookNode, given: Mapping[str, 
     """
     path = record["notebook"]
     digits = notebook_files.digest(notebook_files.checked(notebook, given))
-    made = "; ".join(_origins(record, build))
-    rerun = escape(notebook_files.command(path, notebook, given), quote=False)
+    return line(path, digits, origins(record, build), notebook_files.command(path, notebook, given))
+
+
+def line(source: str, digits: str, made: str, rerun: str) -> str:
+    """The line as HTML: what draws the figure, hash of its parameters ("" for none), origins, command."""
+    parameters = f", parameters <code>{digits}</code>" if digits else ""
     return (
         '<div class="figure-note">\n'
-        f"<p>How this was made: <code>{path}</code>, parameters <code>{digits}</code>. {made}.</p>\n"
-        f'<div class="highlight-bash notranslate"><div class="highlight"><pre>{rerun}\n</pre></div></div>\n'
+        f"<p>How this was made: <code>{source}</code>{parameters}. {made}.</p>\n"
+        '<div class="highlight-bash notranslate"><div class="highlight">'
+        f"<pre>{escape(rerun, quote=False)}\n</pre></div></div>\n"
         "</div>\n"
     )
 
 
-def _origins(record: Mapping[str, Any], build: Mapping[str, str]) -> list[str]:
-    """One part per origin: titles, recorded or computed, date and commit."""
+def origins(record: Mapping[str, Any], build: Mapping[str, str]) -> str:
+    """Of each origin: titles, recorded or computed, date and commit."""
     computed = record.get("computed") or [
         {"data": title, "recorded": False, "commits": [build["commit"]], "dates": [build["date"]]}
         for title in record["data"]
@@ -69,7 +74,7 @@ def _origins(record: Mapping[str, Any], build: Mapping[str, str]) -> list[str]:
         verb = "recorded" if entry["recorded"] else "computed"
         commits = ", ".join(f"<code>{escape(_short(commit))}</code>" for commit in entry["commits"])
         titles.setdefault(f"{verb} {_span(entry['dates'])}, commit {commits}", []).append(escape(entry["data"]))
-    return [f"{'; '.join(found)}: {origin}" for origin, found in titles.items()]
+    return "; ".join(f"{'; '.join(found)}: {origin}" for origin, found in titles.items())
 
 
 def _span(dates: Sequence[str]) -> str:

@@ -5,6 +5,7 @@
 - The arrow that opens a part of the sidebar has no name.
 - The parameters of a long signature stand in a list of definitions that defines nothing.
 - The list of references is said to be a list, whose entries are said to be something else.
+- A table's cell that names a paradigm is any cell: it gets the mark that the paradigm has in the figures.
 - Wide tables and formulas scroll inside themselves, which a keyboard can do only where they take the focus.
 """
 
@@ -17,12 +18,16 @@ from urllib.parse import unquote
 from PIL import Image
 from sphinx.application import Sphinx
 
+from fcamlib.plots.look import PARADIGM_LABEL
+
 ICON_SCRIPT = re.compile(r"\s*<!-- So that users can add custom icons -->\s*<script[^>]*fontawesome\.js[^>]*></script>")
 IMAGE = re.compile(r"<img\b[^>]*>")
 SOURCE = re.compile(r'\bsrc="([^"]+)"')
 VIEW_BOX = re.compile(r'<svg\b[^>]*?\bviewBox="\s*\S+\s+\S+\s+([\d.]+)\s+([\d.]+)', re.S)
 SIGNATURE = re.compile(r'<dl>(\s*<dd><em class="sig-param">.*?)</dl>', re.S)
 SUMMARY = re.compile(r'<summary>(?=<span class="toctree-toggle")')
+PARADIGM = {label: name for name, label in PARADIGM_LABEL.items()}
+NAMED_CELL = re.compile(rf"<(t[hd])( [^>]*)?>((?:<p>)?({'|'.join(PARADIGM)})(?:</p>)?</\1>)")
 SCROLLING = "div.math, .cell_output .text_html, .pst-scrollable-table-container, pre"
 STOPS = f"""addEventListener("load", async () => {{
   await window.MathJax?.startup?.promise;
@@ -58,12 +63,20 @@ def as_lines(parameters: str) -> str:
     return f'<div class="sig-lines">{parameters.replace("<dd>", "<div>").replace("</dd>", "</div>")}</div>'
 
 
+def marked(cell: re.Match[str]) -> str:
+    """A cell whose text is a paradigm's name, with the name in a span of its own class."""
+    tag, attributes, content, label = cell.groups(default="")
+    named = f'<span class="paradigm {PARADIGM[label]}">{label}</span>'
+    return f"<{tag}{attributes}>{content.replace(label, named, 1)}"
+
+
 def finished(page: str, folder: Path) -> str:
     """A page's HTML with the changes above; `folder` is where its relative links start."""
     page = ICON_SCRIPT.sub("", page)
     page = page.replace('<div role="list" class="citation-list">', '<div class="citation-list">')
     page = SUMMARY.sub('<summary aria-label="Pages of this part">', page)
     page = SIGNATURE.sub(lambda match: as_lines(match[1]), page)
+    page = NAMED_CELL.sub(marked, page)
     return IMAGE.sub(lambda match: with_size(match[0], folder), page)
 
 

@@ -70,7 +70,7 @@ NOTEBOOK_OF: dict[type, str] = {
 FIGURES = {
     "02_accuracy_and_saif": {"D": "fig-learning-curves", "S": "fig-heatmaps", "H": "fig-saif-over-tau"},
     "08_time_series": {"D": "fig-series-curves", "S": "fig-series-heatmaps", "H": "fig-series-curves"},
-    "09_bags": {"D": "fig-bags-curves", "H": "fig-bags-curves"},
+    "09_bags": {"D": "fig-bags-curves", "S": "fig-bags-heatmaps", "H": "fig-bags-curves"},
     "10_captions": {"H": "fig-captions-learning-curves"},
     "04_fixed_focus_linear": {"I": "fig-incentive-linear"},
     "06_fixed_focus_images": {"I": "fig-incentive-pictures"},
@@ -211,11 +211,16 @@ def figures_of_runs(title: str, config: RunConfig, is_recorded: bool) -> dict[st
     """Where claims on runs are seen whose notebook shows some tasks in figures and others in tables alone."""
     shown: dict[str, str] = {}
     if isinstance(config.data, TextConfig):
-        if not is_recorded:
-            shown["S"] = f"fig-text-heatmaps-{config.model.encoder}"
-        if config.model.encoder == "embedding":
-            recorded = {"S": "fig-text-heatmaps-recorded"}
-            shown |= recorded if is_recorded else dict.fromkeys("DH", "fig-text-learning-curves")
+        encoder = config.model.encoder
+        if is_recorded:
+            shown = {
+                "S": "fig-text-heatmaps-recorded",
+                "D": f"fig-text-learning-curves-recorded-{encoder}",
+                "H": f"fig-text-saif-over-tau-recorded-{encoder}",
+            }
+        else:
+            curves = {"D": "fig-text-learning-curves", "H": "fig-text-learning-curves"}
+            shown = {"S": f"fig-text-heatmaps-{encoder}"} | (curves if encoder == "embedding" else {})
     elif is_recorded and title != tables.recorded_or([], store.recorded_runs())[0]:
         shown["H"] = "fig-key"  # on the landing page; the notebook's figures are of the task with most runs
     else:
