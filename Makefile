@@ -61,7 +61,7 @@ types: $(INSTALLED)
 
 tested-book: $(INSTALLED)
 	rm -rf "$(STORE)"
-	if $(PY) tests/reuse_runs.py "$(STORE)"; then $(SNAKEMAKE); else FCAM_RESULTS="$(STORE)" $(SNAKEMAKE); fi
+	if $(PY) tests/tools/reuse_runs.py "$(STORE)"; then $(SNAKEMAKE); else FCAM_RESULTS="$(STORE)" $(SNAKEMAKE); fi
 
 notebooks: $(INSTALLED)
 	PYTHONHASHSEED=0 $(PY) book/_ext/execute_notebook.py --refresh notebooks/[0-9][0-9]_*.ipynb

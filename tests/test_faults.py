@@ -12,47 +12,35 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
+from forked import FILES, Forked, assert_same, forked, needs_linux
 
 from fcamlib import paths, store
 from fcamlib.__main__ import main
 from fcamlib.config import experiment
 from fcamlib.store import Run
 
-ROOT = Path(__file__).resolve().parent.parent
 GRID = {"paradigms": "soft,lvml,hybrid", "num_train": 72, "num_validation": 24, "num_test": 24, "num_segments": 3,
         "batch_size": 24, "epochs": 4, "classification_network": "linear"}  # fmt: skip
 OPTIONS = [part for name, value in GRID.items() for part in (f"--{name.replace('_', '-')}", str(value))]
 CONFIGS = {config.name: config for config in experiment(GRID).configs()}
-FILES = ("SHA256SUMS", "config.json", "examples.npz", "history.csv", "model.safetensors", "scores.npz", "summary.json")
 NUM_KILLS = 40
 SHARE = 0.6  # of the whole grid's processor time, that a kill comes within at the latest
 
-# Forks a process for each job in a line of JSON, so that torch is imported once; it is `fcam` with the arguments given.
-# Runs that are computed are named in a file. A job is killed when it has used its share of the processor.
-FORKS = """
-import gc, json, os, signal, sys, time
-import torch
-import fcamlib.computing, fcamlib.training, fcamlib.progress
+# `fcam` with a job's arguments. Runs that are computed are named in a file.
+WORK = """
 from fcamlib.__main__ import main
-from fcamlib.data.pictures import load_pictures
 
 compute = fcamlib.computing.compute
 
-def fcam(job):
-    os.environ["FCAM_RESULTS"], os.environ["FCAM_CHECKPOINT_SECONDS"] = job["results"], job["interval"]
-    for number, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(job[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-
+def work(job):
     def logged(config, *rest):
-        with open(job["computed"], "a") as file:
+        with open(job["log"], "a") as file:
             file.write(config.name + chr(10))
         return compute(config, *rest)
 
@@ -60,87 +48,30 @@ def fcam(job):
     try:
         main(job["arguments"], prog_name="fcam")
     except SystemExit as done:
-        return done.code or 0
-
-def used(pid):
-    with open(f"/proc/{pid}/schedstat") as file:
-        return int(file.read().split()[0]) / 1e9
-
-load_pictures("digits", 8)
-torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0).zero_grad()  # imports half of torch, once for all
-gc.freeze()  # so that collecting garbage does not copy every page in every process
-for line in sys.stdin:
-    jobs, pids, answers = json.loads(line), [], []
-    for job in jobs:
-        pids.append(os.fork())
-        if pids[-1] == 0:
-            status = 99
-            try:
-                status = fcam(job)
-                sys.stdout.flush()
-            finally:
-                os._exit(status)
-    for job, pid in zip(jobs, pids):
-        while job["seconds"] is not None and used(pid) < job["seconds"] and not os.waitid(
-            os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT
-        ):
-            time.sleep(0.001)
-        if job["seconds"] is not None:
-            os.kill(pid, signal.SIGKILL)
-        _, status, usage = os.wait4(pid, 0)
-        answers.append((os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime))
-    print(json.dumps(answers), flush=True)
+        return done.code
 """
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs Linux's accounts of processes")
+pytestmark = needs_linux
 
 
 class Commands:
     """`fcam` in processes of their own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", FORKS],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
+    def __init__(self, processes: Forked) -> None:
+        self.said, self.computed, self._processes = processes.said, processes.logged, processes
 
     def run(
         self, results: Path, *arguments: str, seconds: float | None = None, number: int = 1, interval: str = "0"
     ) -> list[tuple[int, float]]:
         """Exit status and processor time of each of some equal commands that start together."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        jobs = [
-            {"results": str(results), "arguments": arguments, "seconds": seconds, "interval": interval}
-            | {"computed": str(self.folder / "log")}
-            | {name: str(self.folder / f"{name}{place}") for name in ("out", "err")}
-            for place in range(number)
-        ]
-        self.process.stdin.write(json.dumps(jobs) + "\n")
-        self.process.stdin.flush()
-        return [(status, used) for status, used in json.loads(self.process.stdout.readline())]
-
-    def said(self, stream: str, place: int = 0) -> str:
-        """What a command of the last call wrote to "out" or "err"."""
-        return (self.folder / f"{stream}{place}").read_text()
-
-    def computed(self) -> list[str]:
-        """Names of the runs that were begun or continued since the last call, sorted."""
-        log = self.folder / "log"
-        names = log.read_text().split() if log.exists() else []
-        log.unlink(missing_ok=True)
-        return sorted(names)
+        environment = {"FCAM_RESULTS": str(results), "FCAM_CHECKPOINT_SECONDS": interval}
+        return self._processes.run({"arguments": arguments}, seconds, number, **environment)
 
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    forked = Commands(tmp_path_factory.mktemp("commands"))
-    yield forked
-    forked.process.kill()
-    forked.process.communicate()
+    with forked(WORK, tmp_path_factory.mktemp("commands")) as processes:
+        yield Commands(processes)
 
 
 @pytest.fixture(scope="module")
@@ -161,17 +92,6 @@ def no_recorded_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 def listed(results: Path) -> Result:
     """What `fcam list --json` says of a store."""
     return CliRunner().invoke(main, ["list", "--json"], env={"FCAM_RESULTS": str(results)})
-
-
-def assert_same(own: Path, other: Path) -> None:
-    """Two folders of a run: equal to the last bit in all but what the clock says."""
-    assert store.damage(own) == ""
-    for file in ("config.json", "scores.npz", "examples.npz", "model.safetensors"):
-        assert (own / file).read_bytes() == (other / file).read_bytes(), file
-    first, second = (Run(folder).history.drop(columns="seconds") for folder in (own, other))
-    pd.testing.assert_frame_equal(first, second, check_exact=True)
-    for name in ("splits", "aggregations", "selection"):
-        assert Run(own).summary[name] == Run(other).summary[name]
 
 
 def assert_nothing_false(results: Path, undisturbed: Path) -> set[str]:

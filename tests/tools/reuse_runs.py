@@ -13,7 +13,7 @@ from pathlib import Path
 from fcamlib import paths, store
 from fcamlib.paths import commit
 
-BOOK = Path(__file__).resolve().parent.parent / "book" / "_build" / "html" / "index.html"
+BOOK = Path(__file__).resolve().parents[2] / "book" / "_build" / "html" / "index.html"
 
 
 def main(target: Path) -> bool:
