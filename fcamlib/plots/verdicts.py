@@ -1,5 +1,6 @@
 """The figure of all verdicts: tasks against claims."""
 
+import textwrap
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +18,8 @@ VERDICT_STYLE: Mapping[str, dict[str, Any]] = MappingProxyType(
         "fails": {"marker": "X", "color": "#b3261e", "markerfacecolor": "#b3261e", "markersize": 10},
     }
 )
-ROW_HEIGHT = 0.24  # inches
+ROW_HEIGHT = 0.3  # inches, for a name of two lines
+LINE_LENGTH = 56  # letters of a name that fit beside the marks
 LABEL_SHARE = 0.62  # of the width, for the names of the tasks
 
 
@@ -47,7 +49,7 @@ def verdict_matrix(frame: pd.DataFrame) -> PageFigure:
     ax.yaxis.tick_right()
     ax.set(xlim=(-0.5, len(frame.columns) - 0.5), ylim=(len(frame) - 0.5, -0.5))
     ax.set_xticks(range(len(frame.columns)), frame.columns)
-    ax.set_yticks(range(len(frame)), [_short(str(name)) for name in frame.index])
+    ax.set_yticks(range(len(frame)), [_in_two_lines(str(name)) for name in frame.index])
     ax.tick_params(length=0, top=True, labeltop=True, labelbottom=False, labelsize=NOTE_SIZE - 1, labelcolor=INK)
     ax.spines[:].set_visible(False)
     ax.grid(False)
@@ -61,6 +63,6 @@ def verdict_matrix(frame: pd.DataFrame) -> PageFigure:
     return fig
 
 
-def _short(name: str, longest: int = 58) -> str:
+def _in_two_lines(name: str) -> str:
     """A task's name as far as it fits beside the marks."""
-    return name if len(name) <= longest else f"{name[: longest - 1].rstrip(' ,')}…"
+    return "\n".join(textwrap.wrap(name, LINE_LENGTH, max_lines=2, placeholder=" …"))

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from fcamlib import plots
-from fcamlib.plots.verdicts import VERDICT_STYLE
+from fcamlib.plots.verdicts import LINE_LENGTH, VERDICT_STYLE
 
 LONG = "a task whose name is so long that it cannot stand beside the marks, 30,000 mosaics"
 
@@ -28,8 +28,9 @@ def test_each_verdict_is_a_mark_at_its_claim_and_task(by_gid: Callable) -> None:
                 assert mark.get_marker() == VERDICT_STYLE[verdict]["marker"]
                 drawn += 1
     assert drawn == len([line for line in fig.axes[0].lines if line.get_gid()]) == 4
+    place = LONG.rindex(" ", 0, LINE_LENGTH + 1)
     labels = [label.get_text() for label in fig.axes[0].get_yticklabels()]
-    assert labels[0] == "digits" and labels[1].endswith("…") and LONG.startswith(labels[1][:-1])
+    assert labels[0] == "digits" and labels[1].split("\n") == [LONG[:place], LONG[place + 1 :]]
     assert fig.axes[0].yaxis_inverted(), "the first task stands on top"
 
 
