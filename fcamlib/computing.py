@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,18 @@ import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
 
-from fcamlib import metrics, store
+from fcamlib import ensemble_training, metrics, store
 from fcamlib.checkpoint import Row
 from fcamlib.config import BagsConfig, MosaicsConfig, RunConfig, SeriesConfig, TaskConfig, TextConfig, source_path
 from fcamlib.data.sdc import SPLITS, SDCData, SDCTask
-from fcamlib.errors import DataError
+from fcamlib.errors import DataError, DivergenceError
 from fcamlib.evaluation import Scores, evaluate, evaluating, outputs
 from fcamlib.fcam import FCAM, PARADIGMS
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.provenance import provenance
 from fcamlib.store import Run, npz_bytes
-from fcamlib.training import fit
+from fcamlib.training import Fit, FitResult, fit, fit_together
 
 NUM_EXAMPLES = 8  # test instances whose attention is kept for galleries
 MAX_EXAMPLE_SEGMENTS = 100  # of longer instances no example is kept
@@ -76,12 +77,44 @@ def trained_model(finished: Run) -> tuple[FCAM, SDCTask]:
 def compute(config: RunConfig, on_epoch: Callable[[Row], None] | None = None) -> Run:
     """Train and evaluate the model of a config and store the run; what was trained before an interruption is kept."""
     began = time.perf_counter()
-    numerics = Numerics.of(config.training)
+    prepared = _prepared(config, on_epoch)
+    result = fit(**vars(prepared), phases=config.phases, config=config.training)
+    return _stored(config, prepared, result, began)
+
+
+def compute_together(
+    configs: Sequence[RunConfig], on_epoch: Callable[[RunConfig, Row], None] | None = None
+) -> list[Run]:
+    """As `compute` for configs that differ in their seeds alone, trained together where that can be done.
+
+    A run that diverges is left out; asked for by itself it says why.
+    """
+    began = time.perf_counter()
+    prepared = [_prepared(config, on_epoch and partial(on_epoch, config)) for config in configs]
+    results = fit_together(prepared, configs[0].phases, configs[0].training)
+    return [
+        _stored(config, one, result, began, len(configs))
+        for config, one, result in zip(configs, prepared, results, strict=True)
+        if not isinstance(result, DivergenceError)
+    ]
+
+
+def trains_on_gpu(config: RunConfig) -> bool:
+    """Whether a run would be computed where models train together."""
+    return Numerics.of(config.training).device.type in ensemble_training.DEVICES
+
+
+def _prepared(config: RunConfig, on_epoch: Callable[[Row], None] | None) -> Fit:
+    """The model of a config before training, with its data."""
     require_same_data(config.data)
-    data = task(config.data, config.seed).to(numerics.device)
-    model = build_model(config, data)
+    data = task(config.data, config.seed).to(Numerics.of(config.training).device)
     checkpoint = store.writable(store.partial_dir(config)) / store.CHECKPOINT
-    result = fit(model, data, config.phases, config.training, config.seed, checkpoint, on_epoch)
+    return Fit(build_model(config, data), data, config.seed, checkpoint, on_epoch)
+
+
+def _stored(config: RunConfig, trained: Fit, result: FitResult, began: float, together: int = 1) -> Run:
+    """Evaluate a trained model and store the run."""
+    model, data, numerics = trained.model, trained.task, Numerics.of(config.training)
     with reproducible(config.training.threads):
         aggregations = tuple(dict.fromkeys((*PARADIGMS, config.aggregation)))
         scores = {split: evaluate(model, data.splits[split], aggregations, numerics) for split in SPLITS}
@@ -100,6 +133,7 @@ def compute(config: RunConfig, on_epoch: Callable[[Row], None] | None = None) ->
         | {
             "train_seconds": round(float(history["seconds"].sum()), 1),
             "last_session_seconds": round(time.perf_counter() - began, 1),
+            **({"trained_together": together} if together > 1 else {}),
         },
     }
     kept = {f"{split}_{name}": getattr(scores[split][config.aggregation], name) for split in SPLITS for name in _KEPT}

@@ -6,8 +6,8 @@ Members may share their batches, as learning rates do, or have their own, as see
 model after the other to the rounding of sums: within 1e-9 of the weights after an epoch in 64 bits, as a test holds.
 
 On a CPU it is not used: there, the CIFAR networks of several members at once took up to twice as long as one after the
-other. The digits networks gained about a fifth, but the book's runs on digits compare no learning rates, and each seed
-is a run of its own (`fcam bench --measure ensemble`).
+other. The digits networks gained about a fifth (`fcam bench --measure ensemble`), too little for the price: the last
+digits of a run then depend on the seeds that trained beside it.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ class TrainingMember:
     order: Int[Tensor, " n"]
 
 
-def can_train_together(model: FCAM, data: SDCData, phase: Phase, numerics: Numerics, batch_size: int) -> bool:
-    """Whether the learning rates of a phase train together on `data`.
+def can_train_together(
+    model: FCAM, data: SDCData, number: int, phase: Phase, numerics: Numerics, batch_size: int
+) -> bool:
+    """Whether `number` members train together in a phase, on data of the size of `data`.
 
     They do by SGD, on a GPU, with segments evaluated by themselves and without batch normalisation, where a batch of
     all fits without chunks.
     """
-    number = len(phase.learning_rates)
     if number < 2 or numerics.device.type not in DEVICES or phase.optimizer != "sgd":
         return False
     if not model.context_free or model.counts_segments:

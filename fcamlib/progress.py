@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -39,6 +40,13 @@ def epochs_done(phases: tuple[Phase, ...], row: Row) -> int:
 @contextmanager
 def training_bar(config: RunConfig) -> Iterator[Callable[[Row], None] | None]:
     """A bar of the run's epochs on standard error; yields what `run` calls after each, None without a terminal."""
+    with common_bar([config]) as on_epoch:
+        yield on_epoch and partial(on_epoch, config)
+
+
+@contextmanager
+def common_bar(configs: Sequence[RunConfig]) -> Iterator[Callable[[RunConfig, Row], None] | None]:
+    """One bar of the epochs of runs that train together; yields what is called after each, None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -51,15 +59,18 @@ def training_bar(config: RunConfig) -> Iterator[Callable[[Row], None] | None]:
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    console.print(config.name, highlight=False)
+    for config in configs:
+        console.print(config.name, highlight=False)
+    done = dict.fromkeys((config.name for config in configs), 0)
     with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("loading data", total=total_epochs(config.phases))
+        bar = progress.add_task("loading data", total=sum(total_epochs(config.phases) for config in configs))
 
-        def on_epoch(row: Row) -> None:
+        def on_epoch(config: RunConfig, row: Row) -> None:
             accuracy = row.get("validation_accuracy", row["train_accuracy"])
+            done[config.name] = epochs_done(config.phases, row)
             progress.update(
                 bar,
-                completed=epochs_done(config.phases, row),
+                completed=sum(done.values()),
                 description=f"{row['paradigm']} {row['learning_rate']:g} accuracy {accuracy:.3f}",
             )
 

@@ -7,7 +7,7 @@ runs this way, so that a figure never trains anything twice. Torch is imported o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from fcamlib import store
@@ -46,11 +46,65 @@ def run(
 
 
 def run_all(configs: Iterable[RunConfig]) -> list[Run]:
-    """The runs of several configs, in order; processes that want the same ones share the work."""
+    """The runs of several configs, in order; processes that want the same ones share the work.
+
+    On a GPU those that differ in their seeds alone train together.
+    """
     wanted = list(configs)
+    run_together(wanted)
     done: dict[str, Run] = {}
     for wait in (False, True):  # first what no other process is at, then the rest
         for config in wanted:
             with suppress(RunBusyError):
                 done[config.name] = done.get(config.name) or run(config, wait=wait)
     return [done[config.name] for config in wanted]
+
+
+def run_together(
+    configs: Iterable[RunConfig],
+    on_epoch: Callable[[RunConfig, Row], None] | None = None,
+    fresh: bool = False,
+) -> set[str]:
+    """Compute, seeds together, what the store lacks and no other process is at, where a GPU makes that faster.
+
+    A run of several that trained together has the numbers that it has alone to the rounding of sums, and says so in its
+    provenance. Where another process or a CPU is to compute a run, or its loss diverges, it is left to `run`.
+
+    Parameters
+    ----------
+    configs : iterable of RunConfig
+    on_epoch : callable, optional
+        Called with a config and the history row of each of its epochs as it is done.
+    fresh : bool
+        Compute even what the store has.
+
+    Returns
+    -------
+    set of str
+        Names of the runs that were computed.
+    """
+    computed: set[str] = set()
+    for group in seed_groups(configs):
+        with ExitStack() as locks:
+            missing = []
+            for config in group:
+                with suppress(RunBusyError):
+                    if fresh or not store.find(config):
+                        locks.enter_context(store.locked(config, wait=False))
+                        missing.append(config)
+            if not fresh:  # a process that has just ended may have stored some
+                missing = [config for config in missing if not store.find(config, report=False)]
+            if len(missing) > 1:
+                from fcamlib import computing
+
+                if computing.trains_on_gpu(missing[0]):
+                    computed |= {found.config.name for found in computing.compute_together(missing, on_epoch)}
+    return computed
+
+
+def seed_groups(configs: Iterable[RunConfig]) -> list[list[RunConfig]]:
+    """Configs that differ in their seeds alone, groups of two and more."""
+    groups: dict[RunConfig, dict[int, RunConfig]] = {}
+    for config in configs:
+        groups.setdefault(config.model_copy(update={"seed": 0}), {})[config.seed] = config
+    return [list(group.values()) for group in groups.values() if len(group) > 1]

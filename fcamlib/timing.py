@@ -85,7 +85,7 @@ def _timing(model: FCAM, data: SDCTask, phase: Phase, numerics: Numerics, batch_
     """Time steps and an evaluation with copies of the model."""
     train = data.splits["train"]
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(0))[:batch_size].to(train.label.device)
-    together = can_train_together(model, train, phase, numerics, batch_size)
+    together = can_train_together(model, train, len(phase.learning_rates), phase, numerics, batch_size)
     members = []
     for rate in phase.learning_rates if together else phase.learning_rates[:1]:
         trained = copy.deepcopy(model)

@@ -6,7 +6,7 @@ import copy
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,18 @@ class FitResult:
 
     history: list[Row]
     selection: list[Row]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A model to train, with what `fit` takes for it alone."""
+
+    model: FCAM
+    task: SDCTask
+    seed: int
+    checkpoint: Path | None = None
+    on_epoch: Callable[[Row], None] | None = None
+    on_model: Callable[[FCAM, Row], None] | None = None
 
 
 def fit(
@@ -86,70 +98,137 @@ def fit(
     DivergenceError
         When no candidate of a phase keeps a finite loss; the sentence names phase, epoch and step.
     """
-    trainer = _Trainer(model, task, phases, config, seed, on_epoch, on_model)
-    state = load_checkpoint(checkpoint, trainer.candidate) if checkpoint and checkpoint.exists() else None
-    state = state or FitState(start=_copied(model))
-    interval, saved = seconds_between(CHECKPOINT_SECONDS), time.monotonic()
-    with reproducible(config.threads, trainer.numerics.tf32):
-        while state.phase < len(phases):
-            trainer.advance(state)
-            if checkpoint and (time.monotonic() - saved > interval):
-                save_checkpoint(checkpoint, state)
-                saved = time.monotonic()
-    model.load_state_dict(state.start)
-    return FitResult(state.history, state.selection)
+    (result,) = fit_together([Fit(model, task, seed, checkpoint, on_epoch, on_model)], phases, config)
+    if isinstance(result, DivergenceError):
+        raise result
+    return result
+
+
+def fit_together(
+    fits: Sequence[Fit], phases: tuple[Phase, ...], config: TrainingConfig
+) -> list[FitResult | DivergenceError]:
+    """Train several models, such as those of several seeds, epoch by epoch; the passes of all at once where they can.
+
+    Parameters
+    ----------
+    fits : sequence of Fit
+        Models of one architecture, tasks of equal sizes.
+    phases, config
+        As `fit` takes them.
+
+    Returns
+    -------
+    list
+        For each fit what `fit` would return or raise. One that diverges does not stop the others.
+    """
+    trainers = [_Trainer(one, phases, config) for one in fits]
+    results: dict[int, FitResult | DivergenceError] = {}
+    with reproducible(config.threads, trainers[0].numerics.tf32):
+        waiting = {place: trainer.passes() for place, trainer in enumerate(trainers)}
+        answers: dict[int, Answer] = {}
+        while waiting:
+            wanted: dict[int, Pass] = {}
+            for place, passes in list(waiting.items()):
+                try:
+                    wanted[place] = passes.send(answers[place]) if place in answers else next(passes)
+                except (StopIteration, DivergenceError) as end:
+                    results[place] = trainers[place].result() if isinstance(end, StopIteration) else end
+                    del waiting[place]
+            answers = dict(zip(wanted, _answers(list(wanted.values()), trainers[0].numerics, config), strict=True))
+    return [results[place] for place in range(len(fits))]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A pass over the training data that a fit wants, of one candidate or of several."""
+
+    members: list[TrainingMember]
+    phase: Phase
+
+
+Answer = tuple[list[PassResult], float]  # of each member, and the seconds that one of them took
+Passes = Generator[Pass, Answer, None]
+
+
+def _answers(wanted: list[Pass], numerics: Numerics, config: TrainingConfig) -> list[Answer]:
+    """Do the passes: those of one paradigm at once where their members can train together."""
+    answers: dict[int, Answer] = {}
+    for phase in dict.fromkeys(one.phase for one in wanted):
+        places = [place for place, one in enumerate(wanted) if one.phase == phase]
+        members = [member for place in places for member in wanted[place].members]
+        at_once = can_train_together(
+            members[0].model, members[0].data, len(members), phase, numerics, config.batch_size
+        )
+        for group in [places] if at_once else [[place] for place in places]:
+            members = [member for place in group for member in wanted[place].members]
+            began = time.perf_counter()
+            if len(members) > 1:
+                found = pass_together(members, phase.paradigm, numerics, config.batch_size)
+            else:
+                found = [training_pass(members[0], phase.paradigm, numerics, config.batch_size)]
+            seconds, left = (time.perf_counter() - began) / len(members), iter(found)
+            for place in group:
+                answers[place] = [next(left) for _ in wanted[place].members], seconds
+    return [answers[place] for place in range(len(wanted))]
 
 
 class _Trainer:
     """The steps of a fit; all that changes lies in the `FitState`."""
 
-    def __init__(
-        self,
-        model: FCAM,
-        task: SDCTask,
-        phases: tuple[Phase, ...],
-        config: TrainingConfig,
-        seed: int,
-        on_epoch: Callable[[Row], None] | None,
-        on_model: Callable[[FCAM, Row], None] | None,
-    ) -> None:
-        self.model, self.task, self.phases, self.config, self.seed = model, task, phases, config, seed
+    def __init__(self, fit: Fit, phases: tuple[Phase, ...], config: TrainingConfig) -> None:
+        self.fit, self.model, self.task, self.phases, self.config = fit, fit.model, fit.task, phases, config
         self.numerics = Numerics.of(config)
-        self.on_epoch = on_epoch or (lambda row: None)
-        self.on_model = on_model or (lambda model, row: None)
+        self.on_epoch = fit.on_epoch or (lambda row: None)
+        self.on_model = fit.on_model or (lambda model, row: None)
+        found = load_checkpoint(fit.checkpoint, self.candidate) if fit.checkpoint and fit.checkpoint.exists() else None
+        self.state = found or FitState(start=_copied(fit.model))
 
-    def advance(self, state: FitState) -> None:
+    def result(self) -> FitResult:
+        """What came of it, with the trained weights in the model."""
+        self.model.load_state_dict(self.state.start)
+        return FitResult(self.state.history, self.state.selection)
+
+    def passes(self) -> Passes:
+        """Train to the end: ask for each pass over the training data, take its results, and keep a checkpoint."""
+        interval, saved = seconds_between(CHECKPOINT_SECONDS), time.monotonic()
+        while self.state.phase < len(self.phases):
+            yield from self.advance(self.state)
+            if self.fit.checkpoint and (time.monotonic() - saved > interval):
+                save_checkpoint(self.fit.checkpoint, self.state)
+                saved = time.monotonic()
+
+    def advance(self, state: FitState) -> Passes:
         """Do one epoch, of one candidate or of all that train together, or one change of candidate or phase."""
         phase, candidates = self.phases[state.phase], state.candidates
         search = phase.search_epochs or phase.epochs
         searching = [c for c in candidates if not c.failure and c.epoch < search]
         missing = phase.learning_rates[len(candidates) :]
-        data, batch_size = self.task.splits["train"], self.config.batch_size
-        together = can_train_together(self.model, data, phase, self.numerics, batch_size)
+        data, number = self.task.splits["train"], len(phase.learning_rates)
+        together = can_train_together(self.model, data, number, phase, self.numerics, self.config.batch_size)
         if missing and (together or not searching):
             for learning_rate in missing if together else missing[:1]:
                 candidates.append(self.candidate(state.phase, learning_rate))
                 candidates[-1].model.load_state_dict(state.start)
         elif searching:
             least = min(candidate.epoch for candidate in searching)
-            self._epoch(state, [c for c in searching if c.epoch == least], phase)
+            yield from self._epoch(state, [c for c in searching if c.epoch == least], phase)
         else:
-            self._go_on(state, phase)
+            yield from self._go_on(state, phase)
 
-    def _go_on(self, state: FitState, phase: Phase) -> None:
+    def _go_on(self, state: FitState, phase: Phase) -> Passes:
         """Train the best candidate to the end of the phase; where its loss diverges the next best takes over."""
         alive = [candidate for candidate in state.candidates if not candidate.failure]
         if not alive:
             raise DivergenceError(state.candidates[0].failure)
         winner = max(alive, key=lambda candidate: candidate.search_score)
         if winner.epoch < phase.epochs:
-            return self._epoch(state, [winner], phase)
+            yield from self._epoch(state, [winner], phase)
+            return
         if len(state.candidates) > 1:
             state.selection += [self._report(state.phase, c, c is winner) for c in state.candidates]
         state.start = winner.best if self.config.keep == "best" and winner.best else _copied(winner.model)
         state.history += winner.history
         state.phase, state.candidates = state.phase + 1, []
-        return None
 
     def candidate(self, number: int, learning_rate: float) -> Candidate:
         """A candidate for phase `number` with a fresh optimiser, its weights still to be set."""
@@ -160,11 +239,11 @@ class _Trainer:
             optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=phase.momentum)
         return Candidate(model, optimizer, learning_rate)
 
-    def _epoch(self, state: FitState, group: list[Candidate], phase: Phase) -> None:
+    def _epoch(self, state: FitState, group: list[Candidate], phase: Phase) -> Passes:
         """One epoch of candidates that have done equally many; of one, unless they train together."""
-        began = time.perf_counter()
-        results = self._pass(group, phase.paradigm, state.phase)
-        trained = time.perf_counter() - began
+        data = self.task.splits["train"]
+        order = self._order(len(data), state.phase, group[0].epoch).to(data.label.device)
+        results, trained = yield Pass([TrainingMember(c.model, c.optimizer, data, order) for c in group], phase)
         for candidate, result in zip(group, results, strict=True):
             began = time.perf_counter()
             if result.bad_step:
@@ -172,7 +251,7 @@ class _Trainer:
                 candidate.failure = self._divergence(candidate, phase.paradigm, state.phase, f"at step {number}")
             candidate.epoch += 1
             row = self._measured(state, candidate, phase, result)
-            row["seconds"] = round(trained / len(group) + time.perf_counter() - began, 3)
+            row["seconds"] = round(trained + time.perf_counter() - began, 3)
             candidate.history.append(row)
             if not candidate.failure:
                 self.on_model(candidate.model, row)
@@ -200,18 +279,9 @@ class _Trainer:
         """Steps of a pass over the training data."""
         return math.ceil(len(self.task.splits["train"]) / self.config.batch_size)
 
-    def _pass(self, group: list[Candidate], paradigm: str, phase: int) -> list[PassResult]:
-        """One pass over the training data."""
-        data = self.task.splits["train"]
-        order = self._order(len(data), phase, group[0].epoch).to(data.label.device)
-        members = [TrainingMember(candidate.model, candidate.optimizer, data, order) for candidate in group]
-        if len(members) > 1:
-            return pass_together(members, paradigm, self.numerics, self.config.batch_size)
-        return [training_pass(members[0], paradigm, self.numerics, self.config.batch_size)]
-
     def _order(self, num_instances: int, phase: int, epoch: int) -> Tensor:
         """The order of instances in one epoch, a function of seed, phase and epoch alone."""
-        draws = np.random.default_rng([self.seed, phase, epoch])
+        draws = np.random.default_rng([self.fit.seed, phase, epoch])
         return torch.from_numpy(draws.permutation(num_instances))
 
     def _measures(self, candidate: Candidate, paradigm: str, phase: int) -> Row:

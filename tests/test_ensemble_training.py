@@ -8,20 +8,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from click.testing import CliRunner
+from pandas.testing import assert_frame_equal
 from torch.testing import assert_close
 
-from fcamlib import bench_ensemble, chunked, ensemble_training, training
+from fcamlib import bench_ensemble, chunked, ensemble_training, paths, store, training
 from fcamlib.__main__ import main
 from fcamlib.bench_ensemble import members_of, problem
-from fcamlib.config import Phase, TrainingConfig
+from fcamlib.config import Phase, TrainingConfig, experiment
 from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.encoders import FeatureMLP
 from fcamlib.ensemble_training import TrainingMember, can_train_together, pass_together
 from fcamlib.fcam import FCAM
+from fcamlib.meter import PassResult
 from fcamlib.numerics import Numerics
+from fcamlib.runs import run, run_all, run_together, seed_groups
 from fcamlib.training import FitResult, fit, training_pass
 
 FLOAT64 = Numerics(torch.device("cpu"), torch.float64)
@@ -173,16 +178,16 @@ def test_a_member_that_diverges_leaves_the_others_alone(monkeypatch: pytest.Monk
 
 def test_who_trains_together(monkeypatch: pytest.MonkeyPatch) -> None:
     model, data = digits()
-    several = Phase(paradigm="soft", epochs=1, learning_rates=(0.1, 0.2))
+    several = Phase(paradigm="soft", epochs=1, learning_rates=(0.1,))
 
-    def can(phase: Phase = several, model: FCAM = model) -> bool:
-        return can_train_together(model, data, phase, FLOAT64, batch_size=8)
+    def can(phase: Phase = several, model: FCAM = model, number: int = 2) -> bool:
+        return can_train_together(model, data, number, phase, FLOAT64, batch_size=8)
 
     assert not can()
     monkeypatch.setattr(ensemble_training, "DEVICES", ("cpu",))
     assert can()
     assert not can(several.model_copy(update={"optimizer": "adam"}))
-    assert not can(several.model_copy(update={"learning_rates": (0.1,)}))
+    assert not can(number=1)
     contextual = FCAM(model.focus_model, model.classification_model, torch.nn.Identity())
     contextual.encoder.context_free = False  # type: ignore[union-attr]
     assert not can(model=contextual)
@@ -234,3 +239,108 @@ def test_the_profile_for_a_gpu_runs_small_on_the_cpu(tmp_path: Path, monkeypatch
     runs = done.output.splitlines()
     assert [line.split("-")[1] for line in runs] == ["m5", "m5", "m10", "m10", "m20", "m20"]
     assert together == [3, 3, 3] * 3  # hard; the hybrid's soft and hard phase
+
+
+SEEDS = {"paradigms": "hybrid", "seeds": "0,1,2", "num_train": 96, "num_validation": 48, "num_test": 48,
+         "num_segments": 3, "batch_size": 24,
+         "epochs": 4, "learning_rates": "0.1,0.05", "search_epochs": 1}  # fmt: skip
+SEED_OPTIONS = [part for name, value in SEEDS.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def assert_same_run(own: store.Run, other: store.Run) -> None:
+    """Two runs agree to the rounding of sums."""
+    ours, theirs = (run.history.drop(columns="seconds") for run in (own, other))
+    assert_frame_equal(ours, theirs, check_exact=False, rtol=1e-8)
+    for name, values in other.arrays("scores.npz").items():
+        np.testing.assert_allclose(own.arrays("scores.npz")[name], values, rtol=1e-7, atol=1e-10)
+    compared = (pd.DataFrame(run.summary["selection"]) for run in (own, other))
+    assert_frame_equal(*compared, check_exact=False, rtol=1e-8)
+
+
+def test_a_grid_trains_seeds_together_to_the_numbers_of_each_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A search, then both phases of the hybrid, by the command that users give; a CPU takes the part of the GPU."""
+    monkeypatch.setattr(paths, "recorded_dir", lambda: None)
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "alone"))
+    alone = run_all(experiment(SEEDS).configs())
+    assert not any("trained_together" in one.summary["provenance"] for one in alone)
+    monkeypatch.setattr(ensemble_training, "DEVICES", ("cpu",))
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "together"))
+    passes: list[int] = []
+
+    def counted(members: list[TrainingMember], *rest: Any) -> list[PassResult]:
+        passes.append(len(members))
+        return pass_together(members, *rest)
+
+    monkeypatch.setattr(training, "pass_together", counted)
+    shown = CliRunner().invoke(main, ["grid", *SEED_OPTIONS])
+    assert shown.exit_code == 0, shown.output
+    together = run_all(experiment(SEEDS).configs())
+    assert passes == [6, 3, 3, 3], "three seeds with two rates each, then with the better one"
+    for one, other in zip(together, alone, strict=True):
+        assert one.summary["provenance"]["trained_together"] == 3
+        assert_same_run(one, other)
+    assert CliRunner().invoke(main, ["grid", *SEED_OPTIONS, "--fresh"]).exit_code == 0
+    assert len(passes) == 8, "computed anew, once"
+
+
+def test_seeds_together_go_on_from_their_checkpoints_and_leave_one_that_diverges(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(paths, "recorded_dir", lambda: None)
+    monkeypatch.setattr(ensemble_training, "DEVICES", ("cpu",))
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    configs = experiment({**SEEDS, "paradigms": "soft", "learning_rates": "0.05", "epochs": 5}).configs()
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "whole"))
+    assert run_together(configs) == {config.name for config in configs}
+    whole = [store.find(config) for config in configs]
+
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "cut"))
+    epochs: list[int] = []
+
+    def stop(config: Any, row: dict[str, Any]) -> None:
+        epochs.append(row["epoch"])
+        if row["epoch"] == 3 and config.seed == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_together(configs, stop)
+    assert run_together(configs, lambda config, row: epochs.append(row["epoch"])) == {c.name for c in configs}
+    assert sorted(epochs) == sorted([1, 2, 3, 4, 5] * 3 + [3]), "only the epoch that was cut is trained again"
+    for config, expected in zip(configs, whole, strict=True):
+        found = store.find(config)
+        assert found is not None and expected is not None
+        assert_same_run(found, expected)
+
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "diverging"))
+    measured = training._Trainer._measured
+
+    def failing(self: Any, state: Any, candidate: Any, *rest: Any) -> Any:
+        if self.fit.seed == 1 and candidate.epoch == 2:
+            candidate.failure = "the soft loss became NaN"
+        return measured(self, state, candidate, *rest)
+
+    monkeypatch.setattr(training._Trainer, "_measured", failing)
+    left = {config.name for config in configs if config.seed != 1}
+    assert run_together(configs) == left
+    shown = CliRunner().invoke(
+        main, ["grid", *SEED_OPTIONS, "--paradigms", "soft", "--learning-rates", "0.05", "--epochs", "5"]
+    )
+    assert shown.exit_code == 1 and "1 of 3 runs diverged; the others are stored" in shown.output
+    assert {folder.name for folder in (tmp_path / "diverging").glob("[!.]*")} == left
+
+
+def test_only_what_is_missing_and_free_trains_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(paths, "recorded_dir", lambda: None)
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
+    configs = experiment({**SEEDS, "paradigms": "soft,lvml", "seeds": "0,1,2,3", "epochs": 2}).configs()
+    assert run_together(configs) == set(), "a CPU trains them one by one"
+    monkeypatch.setattr(ensemble_training, "DEVICES", ("cpu",))
+    soft = [config for config in configs if config.paradigm == "soft"]
+    stored = run(soft[0])
+    with store.locked(soft[1]):  # as another process would hold it
+        assert run_together(soft) == {soft[2].name, soft[3].name}
+    assert run_together(soft) == set(), "one alone is left to `run`"
+    assert "trained_together" not in stored.summary["provenance"]
+    assert [[config.seed for config in group] for group in seed_groups(configs)] == [[0, 1, 2, 3]] * 2
