@@ -106,6 +106,6 @@ def word_attention(runs: Sequence[Run], place: int = 0) -> pd.DataFrame:
         columns |= {
             "word": [words[number] for number in part.segments[0].tolist()],
             "rationale": ["yes" if mark else "" for mark in part.foreground[0].tolist()],
-            LABELS.get(paradigm, paradigm): [round(weight, 2) for weight in output.log_alpha[0].exp().tolist()],
+            LABELS.get(paradigm, paradigm): [f"{weight:.2f}" for weight in output.log_alpha[0].exp().tolist()],
         }
     return pd.DataFrame(columns).set_index("word")

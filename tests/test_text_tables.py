@@ -48,7 +48,7 @@ def test_words_and_attention_of_a_generated_post(runs: list[Run]) -> None:
     marked = " ".join(shown.index[shown["rationale"] == "yes"])
     assert marked in {phrase for phrases in PHRASES.values() for phrase in phrases}
     for column in shown.columns[1:]:
-        assert shown[column].sum() == pytest.approx(1.0, abs=0.05)
+        assert shown[column].astype(float).sum() == pytest.approx(1.0, abs=0.05)
 
 
 def test_words_are_numbered_as_the_bank_is() -> None:
