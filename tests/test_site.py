@@ -49,6 +49,9 @@ INSPECT = """() => ({
   formulas: document.querySelectorAll('.math').length,
   typeset: [...document.querySelectorAll('.math')].filter(m => m.querySelector('mjx-container')).length,
   misread: [...document.querySelectorAll('mjx-merror, [data-mjx-error]')].map(e => e.outerHTML.slice(0, 300)),
+  scripts: document.querySelectorAll('mjx-script').length,
+  oversized: [...document.querySelectorAll('mjx-script > *')].filter(e => parseFloat(getComputedStyle(e).fontSize)
+    > 0.9 * parseFloat(getComputedStyle(e.closest('mjx-container')).fontSize)).map(e => e.outerHTML.slice(0, 300)),
   text: document.querySelector('article').innerText,
 })"""
 OVERFLOW = """() => {
@@ -244,6 +247,11 @@ def test_every_formula_is_typeset(crawl: dict[str, dict]) -> None:
     assert sum(page["formulas"] for page in crawl.values()) > 20
     assert {path: page["typeset"] for path, page in crawl.items()} == {p: page["formulas"] for p, page in crawl.items()}
     assert not faults(crawl, "misread")
+
+
+def test_sub_and_superscripts_are_smaller_than_the_line(crawl: dict[str, dict]) -> None:
+    assert sum(page["scripts"] for page in crawl.values()) > 500
+    assert not faults(crawl, "oversized")
     raw = [
         (path, sign)
         for path, page in crawl.items()

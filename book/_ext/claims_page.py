@@ -94,7 +94,7 @@ def claim_section(claim: str, tasks: Sequence[Task]) -> str:
     statement = STATEMENTS[claim]
     return (
         f"(claim-{claim.lower()})=\n### {claim}: {statement}\n\n"
-        f"{counted(claim, tasks)}\n\n{tables.markdown(claim_table(claim, tasks))}\n"
+        f"{counted(claim, tasks)}\n\n:::{{div}} ledger\n{tables.markdown(claim_table(claim, tasks))}:::\n\n"
     )
 
 
