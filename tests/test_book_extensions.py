@@ -76,6 +76,7 @@ def test_finished_pages_are_lighter_and_steadier(modules: dict[str, ModuleType],
         '<summary><span class="toctree-toggle"></span></summary>'
         '(<dl>\n<dd><em class="sig-param">x</em>,</dd>\n</dl>)'
         '<th rowspan="2">SA</th><td><p>hybrid</p></td><th>hybrid - SA</th>'
+        "<td><p>soft attention (SA)</p></td><td>hard attention, HA</td><td>hybrid (SA, then HA)</td><td>HA learns</td>"
     )
     assert modules["finished_pages"].finished(page, tmp_path) == (
         '<img width="7" height="3" alt="x" src="a%20b.png"/><img width="20" height="11" src="c.svg"/>'
@@ -84,6 +85,9 @@ def test_finished_pages_are_lighter_and_steadier(modules: dict[str, ModuleType],
         '(<div class="sig-lines">\n<div><em class="sig-param">x</em>,</div>\n</div>)'
         '<th rowspan="2"><span class="paradigm soft">SA</span></th>'
         '<td><p><span class="paradigm hybrid">hybrid</span></p></td><th>hybrid - SA</th>'
+        '<td><p><span class="paradigm soft">soft attention (SA)</span></p></td>'
+        '<td><span class="paradigm hard">hard attention, HA</span></td>'
+        '<td><span class="paradigm hybrid">hybrid (SA, then HA)</span></td><td>HA learns</td>'
     )
 
 

@@ -50,7 +50,7 @@ INSPECT = """() => ({
   typeset: [...document.querySelectorAll('.math')].filter(m => m.querySelector('mjx-container')).length,
   misread: [...document.querySelectorAll('mjx-merror, [data-mjx-error]')].map(e => e.outerHTML.slice(0, 300)),
   scripts: document.querySelectorAll('mjx-script').length,
-  oversized: [...document.querySelectorAll('mjx-script > *')].filter(e => parseFloat(getComputedStyle(e).fontSize)
+  oversized: [...document.querySelectorAll('mjx-script > :not(mjx-spacer)')].filter(e => parseFloat(getComputedStyle(e).fontSize)
     > 0.9 * parseFloat(getComputedStyle(e.closest('mjx-container')).fontSize)).map(e => e.outerHTML.slice(0, 300)),
   text: document.querySelector('article').innerText,
 })"""

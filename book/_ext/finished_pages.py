@@ -27,7 +27,10 @@ VIEW_BOX = re.compile(r'<svg\b[^>]*?\bviewBox="\s*\S+\s+\S+\s+([\d.]+)\s+([\d.]+
 SIGNATURE = re.compile(r'<dl>(\s*<dd><em class="sig-param">.*?)</dl>', re.S)
 SUMMARY = re.compile(r'<summary>(?=<span class="toctree-toggle")')
 PARADIGM = {label: name for name, label in PARADIGM_LABEL.items()}
-NAMED_CELL = re.compile(rf"<(t[hd])( [^>]*)?>((?:<p>)?({'|'.join(PARADIGM)})(?:</p>)?</\1>)")
+# "SA", "soft attention (SA)", "soft attention, SA", "hybrid (SA, then HA)"; not "hybrid - SA", a difference of two.
+NAMED_CELL = re.compile(
+    rf"<(t[hd])( [^>]*)?>((?:<p>)?)((?:[a-z ]+(?:, | \())?({'|'.join(PARADIGM)})(?:\)| \([^)]*\))?)(?=(?:</p>)?</\1>)"
+)
 SCROLLING = "div.math, .cell_output .text_html, .pst-scrollable-table-container, pre"
 STOPS = f"""addEventListener("load", async () => {{
   await window.MathJax?.startup?.promise;
@@ -64,10 +67,9 @@ def as_lines(parameters: str) -> str:
 
 
 def marked(cell: re.Match[str]) -> str:
-    """A cell whose text is a paradigm's name, with the name in a span of its own class."""
-    tag, attributes, content, label = cell.groups(default="")
-    named = f'<span class="paradigm {PARADIGM[label]}">{label}</span>'
-    return f"<{tag}{attributes}>{content.replace(label, named, 1)}"
+    """A cell that names a paradigm, with the name in a span of its own class."""
+    tag, attributes, opened, text, label = cell.groups(default="")
+    return f'<{tag}{attributes}>{opened}<span class="paradigm {PARADIGM[label]}">{text}</span>'
 
 
 def finished(page: str, folder: Path) -> str:
