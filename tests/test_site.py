@@ -50,8 +50,10 @@ INSPECT = """() => ({
   typeset: [...document.querySelectorAll('.math')].filter(m => m.querySelector('mjx-container')).length,
   misread: [...document.querySelectorAll('mjx-merror, [data-mjx-error]')].map(e => e.outerHTML.slice(0, 300)),
   scripts: document.querySelectorAll('mjx-script').length,
-  oversized: [...document.querySelectorAll('mjx-script > :not(mjx-spacer)')].filter(e => parseFloat(getComputedStyle(e).fontSize)
-    > 0.9 * parseFloat(getComputedStyle(e.closest('mjx-container')).fontSize)).map(e => e.outerHTML.slice(0, 300)),
+  oversized: [...document.querySelectorAll('mjx-script > :not(mjx-spacer)')].filter(e => {
+    const [own, line] = [e, e.closest('mjx-container')].map(part => parseFloat(getComputedStyle(part).fontSize));
+    return own > 0.9 * line;
+  }).map(e => e.outerHTML.slice(0, 300)),
   text: document.querySelector('article').innerText,
 })"""
 OVERFLOW = """() => {
