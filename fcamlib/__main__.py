@@ -192,7 +192,9 @@ def grid_command(
 
 def _train(configs: list[RunConfig], fresh: bool, as_json: bool) -> None:
     """Compute or look up the runs, in order; in a grid, one that diverges does not stop the others."""
-    diverged, done = 0, _trained_together(configs, fresh)
+    from fcamlib.runs import run_together
+
+    diverged, done = 0, run_together(configs, fresh)
     for config in configs:
         try:
             _show(config, _finished(config, fresh and config.name not in done), as_json)
@@ -204,23 +206,6 @@ def _train(configs: list[RunConfig], fresh: bool, as_json: bool) -> None:
     if diverged:
         click.echo(f"fcam: {diverged} of {len(configs)} runs diverged; the others are stored.", err=True)
         click.get_current_context().exit(1)
-
-
-def _trained_together(configs: list[RunConfig], fresh: bool) -> set[str]:
-    """Names of the runs that a GPU has just computed together."""
-    from fcamlib.runs import run_together, seed_groups
-    from fcamlib.store import find
-
-    missing = [config for config in configs if fresh or not find(config, report=False)]
-    computed: set[str] = set()
-    for group in seed_groups(missing):  # torch is imported only where there is one
-        from fcamlib.computing import trains_on_gpu
-        from fcamlib.progress import common_bar
-
-        if trains_on_gpu(group[0]):
-            with common_bar(group) as on_epoch:
-                computed |= run_together(group, on_epoch, fresh)
-    return computed
 
 
 def _finished(config: RunConfig, fresh: bool) -> Run:

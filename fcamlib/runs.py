@@ -60,11 +60,7 @@ def run_all(configs: Iterable[RunConfig]) -> list[Run]:
     return [done[config.name] for config in wanted]
 
 
-def run_together(
-    configs: Iterable[RunConfig],
-    on_epoch: Callable[[RunConfig, Row], None] | None = None,
-    fresh: bool = False,
-) -> set[str]:
+def run_together(configs: Iterable[RunConfig], fresh: bool = False) -> set[str]:
     """Compute, seeds together, what the store lacks and no other process is at, where a GPU makes that faster.
 
     A run of several that trained together has the numbers that it has alone to the rounding of sums, and says so in its
@@ -73,8 +69,6 @@ def run_together(
     Parameters
     ----------
     configs : iterable of RunConfig
-    on_epoch : callable, optional
-        Called with a config and the history row of each of its epochs as it is done.
     fresh : bool
         Compute even what the store has.
 
@@ -84,21 +78,20 @@ def run_together(
         Names of the runs that were computed.
     """
     computed: set[str] = set()
-    for group in seed_groups(configs):
-        with ExitStack() as locks:
-            missing = []
+    for group in seed_groups(config for config in configs if fresh or not store.find(config, report=False)):
+        from fcamlib import computing, progress
+
+        if not computing.trains_on_gpu(group[0]):
+            continue
+        with ExitStack() as locks, progress.common_bar(group) as on_epoch:
+            free = []
             for config in group:
                 with suppress(RunBusyError):
-                    if fresh or not store.find(config):
-                        locks.enter_context(store.locked(config, wait=False))
-                        missing.append(config)
-            if not fresh:  # a process that has just ended may have stored some
-                missing = [config for config in missing if not store.find(config, report=False)]
-            if len(missing) > 1:
-                from fcamlib import computing
-
-                if computing.trains_on_gpu(missing[0]):
-                    computed |= {found.config.name for found in computing.compute_together(missing, on_epoch)}
+                    locks.enter_context(store.locked(config, wait=False))
+                    if fresh or not store.find(config):  # a process that has just ended may have stored it
+                        free.append(config)
+            if len(free) > 1:
+                computed |= {found.config.name for found in computing.compute_together(free, on_epoch)}
     return computed
 
 

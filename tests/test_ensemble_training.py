@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from click.testing import CliRunner
 from pandas.testing import assert_frame_equal
 from torch.testing import assert_close
 
-from fcamlib import bench_ensemble, chunked, ensemble_training, paths, store, training
+from fcamlib import bench_ensemble, chunked, ensemble_training, paths, progress, store, training
 from fcamlib.__main__ import main
 from fcamlib.bench_ensemble import members_of, problem
 from fcamlib.config import Phase, TrainingConfig, experiment
@@ -253,8 +254,8 @@ def assert_same_run(own: store.Run, other: store.Run) -> None:
     assert_frame_equal(ours, theirs, check_exact=False, rtol=1e-8)
     for name, values in other.arrays("scores.npz").items():
         np.testing.assert_allclose(own.arrays("scores.npz")[name], values, rtol=1e-7, atol=1e-10)
-    compared = (pd.DataFrame(run.summary["selection"]) for run in (own, other))
-    assert_frame_equal(*compared, check_exact=False, rtol=1e-8)
+    ours, theirs = (pd.DataFrame(run.summary["selection"]) for run in (own, other))
+    assert_frame_equal(ours, theirs, check_exact=False, rtol=1e-8)
 
 
 def test_a_grid_trains_seeds_together_to_the_numbers_of_each_alone(
@@ -304,9 +305,11 @@ def test_seeds_together_go_on_from_their_checkpoints_and_leave_one_that_diverges
         if row["epoch"] == 3 and config.seed == 1:
             raise KeyboardInterrupt
 
+    monkeypatch.setattr(progress, "common_bar", lambda _: nullcontext(stop))
     with pytest.raises(KeyboardInterrupt):
-        run_together(configs, stop)
-    assert run_together(configs, lambda config, row: epochs.append(row["epoch"])) == {c.name for c in configs}
+        run_together(configs)
+    monkeypatch.setattr(progress, "common_bar", lambda _: nullcontext(lambda config, row: epochs.append(row["epoch"])))
+    assert run_together(configs) == {config.name for config in configs}
     assert sorted(epochs) == sorted([1, 2, 3, 4, 5] * 3 + [3]), "only the epoch that was cut is trained again"
     for config, expected in zip(configs, whole, strict=True):
         found = store.find(config)
