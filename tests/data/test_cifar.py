@@ -335,7 +335,7 @@ def test_unusable_folder_and_full_disk_are_one_sentence(
         load10(replace(spec, size=10**18 + 10**6), tmp_path)
     assert server.ranges == []
     full = OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr(cifar.tarfile.TarFile, "extract", Mock(side_effect=full))
+    monkeypatch.setattr(cifar.shutil, "copyfileobj", Mock(side_effect=full))
     with pytest.raises(
         DataError, match=rf"cannot use {re.escape(str(tmp_path))} \(No space left on device\); .* FCAM_DATA"
     ):
