@@ -33,7 +33,7 @@ RESULTS = results_dir()
 CONFIGS = Path(".snakemake/configs")
 NOTEBOOKS = sorted(path.stem for path in Path("notebooks").glob("[0-9][0-9]_*.ipynb"))
 PAGES = sorted(str(path) for folder in ("book", "book/api") for path in Path(folder).glob("*.md")) + ["CHANGELOG.md"]
-RECORDED = sorted(str(path) for path in recorded_dir().glob("*/SHA256SUMS"))
+RECORDED = sorted(str(path) for kept in ("*/SHA256SUMS", "bench/*.json") for path in recorded_dir().glob(kept))
 LIBRARY = sorted(str(path) for path in Path("fcamlib").rglob("*.py"))
 
 
