@@ -34,6 +34,7 @@ CONFIGS = Path(".snakemake/configs")
 NOTEBOOKS = sorted(path.stem for path in Path("notebooks").glob("[0-9][0-9]_*.ipynb"))
 PAGES = sorted(str(path) for folder in ("book", "book/api") for path in Path(folder).glob("*.md")) + ["CHANGELOG.md"]
 RECORDED = sorted(str(path) for kept in ("*/SHA256SUMS", "bench/*.json") for path in recorded_dir().glob(kept))
+NOTES = ["book/_ext/figure_notes.py", "book/_ext/notebook_files.py"]  # what writes the line under a figure
 LIBRARY = sorted(str(path) for path in Path("fcamlib").rglob("*.py"))
 
 
@@ -117,6 +118,7 @@ rule findings:
     input:
         parameters="book/notebooks/profile.yaml",
         script="book/_ext/findings.py",
+        notes=NOTES,
         notebook="notebooks/02_accuracy_and_saif.ipynb",
         runs=[str(checksums(name)) for name in runs_of(SHOWN)],
         recorded=RECORDED,
@@ -136,7 +138,7 @@ rule notebook:
         notebook="notebooks/{notebook}.ipynb",
         parameters="book/notebooks/profile.yaml",
         script="book/_ext/execute_notebook.py",
-        notes=["book/_ext/figure_notes.py", "book/_ext/notebook_files.py"],
+        notes=NOTES,
         runs=[str(checksums(name)) for name in runs_of(SHOWN)],
         recorded=RECORDED,
         library=LIBRARY,
@@ -157,6 +159,7 @@ rule claims:
     input:
         notebooks=expand("book/notebooks/{notebook}.ipynb", notebook=NOTEBOOKS),
         scripts=["book/_ext/claims_page.py", "book/_ext/ledger.py"],
+        notes=NOTES,
         recorded=RECORDED,
         library=LIBRARY,
     output:
@@ -174,6 +177,7 @@ rule claims:
 rule course:
     input:
         script="book/_ext/course.py",
+        notes=NOTES,
         library=LIBRARY,
     output:
         "book/notebooks/course-data.md",

@@ -78,7 +78,9 @@ def compute(config: RunConfig, on_epoch: Callable[[Row], None] | None = None) ->
     """Train and evaluate the model of a config and store the run; what was trained before an interruption is kept."""
     began = time.perf_counter()
     prepared = _prepared(config, on_epoch)
-    result = fit(**vars(prepared), phases=config.phases, config=config.training)
+    result = fit(
+        prepared.model, prepared.task, config.phases, config.training, config.seed, prepared.checkpoint, on_epoch
+    )
     return _stored(config, prepared, result, began)
 
 
@@ -93,7 +95,7 @@ def compute_together(
     prepared = [_prepared(config, on_epoch and partial(on_epoch, config)) for config in configs]
     results = fit_together(prepared, configs[0].phases, configs[0].training)
     return [
-        _stored(config, one, result, began, len(configs))
+        _stored(config, one, result, began)
         for config, one, result in zip(configs, prepared, results, strict=True)
         if not isinstance(result, DivergenceError)
     ]
@@ -112,7 +114,7 @@ def _prepared(config: RunConfig, on_epoch: Callable[[Row], None] | None) -> Fit:
     return Fit(build_model(config, data), data, config.seed, checkpoint, on_epoch)
 
 
-def _stored(config: RunConfig, trained: Fit, result: FitResult, began: float, together: int = 1) -> Run:
+def _stored(config: RunConfig, trained: Fit, result: FitResult, began: float) -> Run:
     """Evaluate a trained model and store the run."""
     model, data, numerics = trained.model, trained.task, Numerics.of(config.training)
     with reproducible(config.training.threads):
@@ -133,7 +135,7 @@ def _stored(config: RunConfig, trained: Fit, result: FitResult, began: float, to
         | {
             "train_seconds": round(float(history["seconds"].sum()), 1),
             "last_session_seconds": round(time.perf_counter() - began, 1),
-            **({"trained_together": together} if together > 1 else {}),
+            **({"trained_together": result.together} if result.together > 1 else {}),
         },
     }
     kept = {f"{split}_{name}": getattr(scores[split][config.aggregation], name) for split in SPLITS for name in _KEPT}

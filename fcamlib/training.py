@@ -41,10 +41,12 @@ CHECKPOINT_SECONDS = 20.0  # at least this long between checkpoints, where the u
 
 @dataclass(frozen=True)
 class FitResult:
-    """History, one row per epoch of the chosen learning rates, and the report of their selection."""
+    """History, one row per epoch of the chosen learning rates, the report of their selection, and how many fits trained
+    together, which is one where each did by itself."""
 
     history: list[Row]
     selection: list[Row]
+    together: int = 1
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class Pass:
     phase: Phase
 
 
-Answer = tuple[list[PassResult], float]  # of each member, and the seconds that one of them took
+Answer = tuple[list[PassResult], float, int]  # of each member; the seconds that one took; fits that shared the pass
 Passes = Generator[Pass, Answer, None]
 
 
@@ -168,7 +170,7 @@ def _answers(wanted: list[Pass], numerics: Numerics, config: TrainingConfig) -> 
                 found = [training_pass(members[0], phase.paradigm, numerics, config.batch_size)]
             seconds, left = (time.perf_counter() - began) / len(members), iter(found)
             for place in group:
-                answers[place] = [next(left) for _ in wanted[place].members], seconds
+                answers[place] = [next(left) for _ in wanted[place].members], seconds, len(group)
     return [answers[place] for place in range(len(wanted))]
 
 
@@ -177,7 +179,7 @@ class _Trainer:
 
     def __init__(self, fit: Fit, phases: tuple[Phase, ...], config: TrainingConfig) -> None:
         self.fit, self.model, self.task, self.phases, self.config = fit, fit.model, fit.task, phases, config
-        self.numerics = Numerics.of(config)
+        self.numerics, self.together = Numerics.of(config), 1
         self.on_epoch = fit.on_epoch or (lambda row: None)
         self.on_model = fit.on_model or (lambda model, row: None)
         found = load_checkpoint(fit.checkpoint, self.candidate) if fit.checkpoint and fit.checkpoint.exists() else None
@@ -186,7 +188,7 @@ class _Trainer:
     def result(self) -> FitResult:
         """What came of it, with the trained weights in the model."""
         self.model.load_state_dict(self.state.start)
-        return FitResult(self.state.history, self.state.selection)
+        return FitResult(self.state.history, self.state.selection, self.together)
 
     def passes(self) -> Passes:
         """Train to the end: ask for each pass over the training data, take its results, and keep a checkpoint."""
@@ -243,7 +245,8 @@ class _Trainer:
         """One epoch of candidates that have done equally many; of one, unless they train together."""
         data = self.task.splits["train"]
         order = self._order(len(data), state.phase, group[0].epoch).to(data.label.device)
-        results, trained = yield Pass([TrainingMember(c.model, c.optimizer, data, order) for c in group], phase)
+        results, trained, fits = yield Pass([TrainingMember(c.model, c.optimizer, data, order) for c in group], phase)
+        self.together = max(self.together, fits)
         for candidate, result in zip(group, results, strict=True):
             began = time.perf_counter()
             if result.bad_step:

@@ -7,7 +7,6 @@ import gzip
 import http.server
 import threading
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
@@ -15,6 +14,7 @@ from urllib.request import urlopen
 
 import nbformat
 import pytest
+from page_scripts import AXE, CONTRAST, FILTERS, FOCUSED, INSPECT, OVERFLOW, PRINTED, RUN_AXE, SHIFTS
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,74 +31,7 @@ MAX_PAGE_BYTES = 1_000_000
 COMPRESSED = (".html", ".js", ".css", ".svg", ".json")
 UNCOUNTED = ("_static/vendor_js/",)
 MAX_SHIFT = 0.05  # cumulative layout shift: how far the page moves under the reader's eyes while it loads
-AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
-# Contrast is measured by CONTRAST below on all pages, and by axe, which takes longer, on some; formulas are MathJax's.
-RUN_AXE = """async only => (await axe.run({exclude: ['mjx-container', '.highlight']}, {
-    resultTypes: ['violations'], preload: false,
-    ...(only ? {runOnly: [only]} : {rules: {'color-contrast': {enabled: false}}}),
-  })).violations.filter(found => ['serious', 'critical'].includes(found.impact))
-  .map(found => ({rule: found.id, where: found.nodes.slice(0, 5).map(node => node.html.slice(0, 160))}))"""
-SHIFTS = """window.shifts = 0; new PerformanceObserver(list => {
-  for (const shift of list.getEntries()) if (!shift.hadRecentInput) window.shifts += shift.value;
-}).observe({type: 'layout-shift', buffered: true});"""
-INSPECT = """() => ({
-  links: [...document.querySelectorAll('a[href]')].map(a => a.getAttribute('href')),
-  anchors: [...document.querySelectorAll('[id], a[name]')].map(e => e.id || e.name),
-  images: [...document.images].map(i => ({src: i.getAttribute('src'), alt: i.getAttribute('alt'),
-                                          loaded: i.complete && i.naturalWidth > 0})),
-  formulas: document.querySelectorAll('.math').length,
-  typeset: [...document.querySelectorAll('.math')].filter(m => m.querySelector('mjx-container')).length,
-  misread: [...document.querySelectorAll('mjx-merror, [data-mjx-error]')].map(e => e.outerHTML.slice(0, 300)),
-  scripts: document.querySelectorAll('mjx-script').length,
-  oversized: [...document.querySelectorAll('mjx-script > :not(mjx-spacer)')].filter(e => {
-    const [own, line] = [e, e.closest('mjx-container')].map(part => parseFloat(getComputedStyle(part).fontSize));
-    return own > 0.9 * line;
-  }).map(e => e.outerHTML.slice(0, 300)),
-  text: document.querySelector('article').innerText,
-})"""
-OVERFLOW = """() => {
-  const wide = document.documentElement.clientWidth;
-  const scrolls = e => e && e !== document.body &&
-    (['auto', 'scroll', 'hidden'].includes(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
-  return {page: document.documentElement.scrollWidth - wide,
-          parts: [...document.querySelectorAll('article *')]
-            .filter(e => e.getBoundingClientRect().right > wide + 1 && !scrolls(e.parentElement))
-            .map(e => e.outerHTML.slice(0, 120))};
-}"""
-FILTERS = "[...document.querySelectorAll('article img')].map(image => getComputedStyle(image).filter)"
 FITS = {"page": 0, "parts": []}
-# Where the focus is, on what path from the root, and whether one sees it: by an outline, a shadow or an underline.
-FOCUSED = """() => {
-  const e = document.activeElement, style = getComputedStyle(e);
-  const path = p => p ? `${p.className} ${p.tagName.toLowerCase()} ${path(p.parentElement)}` : '';
-  return {what: e.outerHTML.slice(0, 120), inside: path(e),
-          seen: [style.outlineStyle, style.boxShadow, style.textDecorationLine].some(value => value !== 'none')};
-}"""
-PRINTED = """() => ({
-  beside: ['.bd-sidebar-primary', '.bd-sidebar-secondary', '.bd-header-article', '.prev-next-area', '.bd-footer']
-    .filter(part => [...document.querySelectorAll(part)].some(e => e.getClientRects().length)),
-  width: document.querySelector('article').getBoundingClientRect().width / document.documentElement.clientWidth,
-  ground: getComputedStyle(document.body).backgroundColor,
-})"""
-CONTRAST = """() => {
-  const channels = c => (c.match(/[0-9.]+/g) || [0, 0, 0, 0]).map(Number);
-  const light = c => channels(c).slice(0, 3).map(v => v / 255)
-    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const ground = e => {
-    for (; e; e = e.parentElement) {
-      const c = channels(getComputedStyle(e).backgroundColor);
-      if (c.length < 4 || c[3] === 1) return getComputedStyle(e).backgroundColor;
-    }
-    return 'rgb(255, 255, 255)';
-  };
-  return [...document.querySelectorAll('article :is(p, li, h1, h2, h3, td, th, figcaption, pre, code, pre span, a)')]
-    .filter(e => e.innerText && e.innerText.trim() && e.getClientRects().length)
-    .map(e => {
-      const [a, b] = [light(getComputedStyle(e).color), light(ground(e))].sort((x, y) => y - x);
-      return {ratio: (a + 0.05) / (b + 0.05), what: e.outerHTML.slice(0, 120)};
-    });
-}"""
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):

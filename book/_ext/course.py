@@ -32,6 +32,7 @@ from fcamlib.course import (
     right_elsewhere,
     switch_epoch,
 )
+from fcamlib.origins import figure_record
 from fcamlib.store import Stored
 
 # Fewer mosaics than the notebooks have: training takes more epochs, so that there is more to see.
@@ -181,15 +182,10 @@ def provenance(found: Sequence[Stored[CourseConfig]]) -> dict[str, object]:
 
 def note(found: Courses) -> str:
     """The line under the figures: how they were made."""
-    sources = [one.summary["provenance"] for one in found.values()]
-    origin = {
-        "data": next(iter(found.values())).summary["title"],
-        "recorded": False,
-        "commits": sorted({source["commit"] for source in sources}),
-        "dates": sorted({source["date"] for source in sources}),
-    }
+    title = next(iter(found.values())).summary["title"]
+    made = figure_notes.origins(figure_record("course", {title: list(found.values())}), {})
     digits = notebook_files.digest(experiment(SETTING))
-    return figure_notes.line("book/_ext/course.py", digits, figure_notes.origins({"computed": [origin]}, {}), RERUN)
+    return figure_notes.line("book/_ext/course.py", digits, made, RERUN)
 
 
 def main(folder: Path) -> None:

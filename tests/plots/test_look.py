@@ -3,6 +3,7 @@
 import ast
 import json
 from collections.abc import Callable
+from io import BytesIO
 from itertools import combinations
 from pathlib import Path
 
@@ -13,9 +14,10 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from PIL import Image
 
 from fcamlib import plots
-from fcamlib.plots.look import CARD, FAINT_INK, INK
+from fcamlib.plots.look import CARD, FAINT_INK, INK, PageFigure
 
 DARK_PAGE = "#14181e"
 
@@ -181,3 +183,16 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_wrong_input_is_refused_in_one_sentence(case: str, assert_refused: Callable) -> None:
     assert_refused(*REFUSED[case])
+
+
+def test_curves_are_kept_in_few_colours_and_photographs_in_all() -> None:
+    draws = np.random.default_rng(0)
+    kinds = {}
+    for name, picture in (("curves", np.ones((40, 40, 3))), ("photograph", draws.random((40, 40, 3)))):
+        fig = PageFigure(figsize=(2, 2))
+        ax = fig.subplots()
+        ax.imshow(picture)
+        ax.plot([0, 39], [0, 39])
+        kinds[name] = Image.open(BytesIO(fig._repr_png_()))
+    assert (kinds["curves"].mode, kinds["photograph"].mode) == ("P", "RGB")
+    assert kinds["curves"].size == (288, 288)
