@@ -195,4 +195,4 @@ def test_curves_are_kept_in_few_colours_and_photographs_in_all() -> None:
         ax.plot([0, 39], [0, 39])
         kinds[name] = Image.open(BytesIO(fig._repr_png_()))
     assert (kinds["curves"].mode, kinds["photograph"].mode) == ("P", "RGB")
-    assert kinds["curves"].size == (288, 288)
+    assert kinds["curves"].size == (200, 200)
