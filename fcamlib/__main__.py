@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 LAZY = {  # command -> module and name
-    "bench": ("fcamlib.bench", "bench_command"),
-    "caption": ("fcamlib.caption_command", "caption_command"),
-    "crossval": ("fcamlib.crossval", "crossval_command"),
+    "bench": ("fcamlib.bench.command", "bench_command"),
+    "caption": ("fcamlib.captioning.command", "caption_command"),
+    "crossval": ("fcamlib.bags.command", "crossval_command"),
     "rerun": ("fcamlib.rerun", "rerun_command"),
-    "study": ("fcamlib.study_command", "study_command"),
-    "sweep": ("fcamlib.sweep_command", "sweep_command"),
+    "study": ("fcamlib.studies.command", "study_command"),
+    "sweep": ("fcamlib.theory.sweep_command", "sweep_command"),
 }
 
 

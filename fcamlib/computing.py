@@ -152,7 +152,7 @@ def _agreement(model: FCAM, data: SDCTask, config: RunConfig, numerics: Numerics
     """How well attention agrees with human rationales on test posts: of text alone."""
     if not isinstance(config.data, TextConfig):
         return {}
-    from fcamlib.agreement import agreement_summary
+    from fcamlib.text.agreement import agreement_summary
 
     return {"agreement": agreement_summary(model, data.splits["test"], config.aggregation, numerics)}
 
@@ -180,7 +180,7 @@ def _split_summary(scores: Scores, data: SDCData) -> dict[str, Any]:
         measures["histogram"] = metrics.focus_prediction_histogram(a_z, s_y).tolist()
         measures["saif_curve"] = metrics.saif_curve(a_z, s_y).tolist()
     if not data.bank.pictures:
-        from fcamlib.bag_metrics import bag_measures  # imports scikit-learn's metrics, so only where needed
+        from fcamlib.bags.metrics import bag_measures  # imports scikit-learn's metrics, so only where needed
 
         measures |= bag_measures(scores, data)
     return measures

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fcamlib.losses import Reduction, hard_attention_loss, logit_mixture_loss, lvml_loss, soft_attention_loss
-from fcamlib.parametric_networks import occurrences, takes_counts
+from fcamlib.networks.parametric import occurrences, takes_counts
 
 MOST_LOGITS = 2**24  # class logits of a batch's places that are written out
 PARADIGMS = ("soft", "hard", "lvml")  # the paper's; "logit_mixture" is a variant that its public scripts train

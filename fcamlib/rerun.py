@@ -85,25 +85,25 @@ def _run(config: Any) -> Stored[Any]:
 
 
 def _caption_run(config: Any) -> Stored[Any]:
-    from fcamlib.caption_runs import caption_run
+    from fcamlib.captioning.runs import caption_run
 
     return caption_run(config)
 
 
 def _sweep(config: Any) -> Stored[Any]:
-    from fcamlib.sweep import sweep
+    from fcamlib.theory.sweep import sweep
 
     return sweep(config).stored
 
 
 def _study(config: Any) -> Stored[Any]:
-    from fcamlib.study import study
+    from fcamlib.studies.study import study
 
     return study(config)
 
 
 def _cross_validation(config: Any) -> Stored[Any]:
-    from fcamlib.cross_validation import cross_validate
+    from fcamlib.bags.cross_validation import cross_validate
 
     return cross_validate(config)
 

@@ -9,7 +9,7 @@ import torch
 from torch.testing import assert_close
 
 from fcamlib import training
-from fcamlib.bench_sides import random_pictures
+from fcamlib.bench.sides import random_pictures
 from fcamlib.config import Phase, TrainingConfig
 from fcamlib.data.sdc import Bank, SDCData, SDCTask
 from fcamlib.evaluation import evaluate

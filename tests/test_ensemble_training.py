@@ -17,9 +17,10 @@ from click.testing import CliRunner
 from pandas.testing import assert_frame_equal
 from torch.testing import assert_close
 
-from fcamlib import bench_ensemble, chunked, ensemble_training, paths, progress, store, training
+from fcamlib import chunked, ensemble_training, paths, progress, store, training
 from fcamlib.__main__ import main
-from fcamlib.bench_ensemble import members_of, problem
+from fcamlib.bench import ensemble as bench_ensemble
+from fcamlib.bench.ensemble import members_of, problem
 from fcamlib.config import Phase, TrainingConfig, experiment
 from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.encoders import FeatureMLP

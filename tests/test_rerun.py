@@ -16,7 +16,7 @@ from fcamlib.__main__ import main
 from fcamlib.config import StoredConfig, experiment, fixed_focus_experiment, stored_class
 from fcamlib.rerun import _COMPUTE, difference
 from fcamlib.runs import run
-from fcamlib.sweep import sweep
+from fcamlib.theory.sweep import sweep
 
 TINY = {"num_train": 40, "num_validation": 20, "num_test": 20, "epochs": 2, "paradigms": "soft"}
 TINY_SWEEP = {"num_classes": 3, "num_segments": 3, "num_train": 20, "epochs": 2, "alphas": "0.2,1", "batch_size": 10}

@@ -20,7 +20,8 @@ import figure_notes
 import pandas as pd
 from ledger import STATEMENTS, Task, all_tasks, recorded_tasks, rerun_command
 
-from fcamlib import fold_tables, plots, store, tables
+from fcamlib import plots, store, tables
+from fcamlib.bags import tables as fold_tables
 from fcamlib.claims import Criterion
 from fcamlib.config import CrossValidationConfig
 from fcamlib.metrics import t_interval

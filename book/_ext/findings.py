@@ -18,12 +18,13 @@ import figure_notes
 import pandas as pd
 import yaml
 
-from fcamlib import paths, plots, store, tables, theory_tables
+from fcamlib import paths, plots, store, tables
 from fcamlib.config import experiment
 from fcamlib.config.flow import FlowExperiment
 from fcamlib.metrics import t_interval
 from fcamlib.runs import run_all
 from fcamlib.store import Run
+from fcamlib.theory import tables as theory_tables
 
 SHOWN_SHARE = 0.01  # of a step; shorter passes are summed up
 
@@ -94,7 +95,7 @@ def bfloat16_benchmark(path: Path) -> str:
 
 
 def theory_benchmark(path: Path) -> str:
-    """The recorded run of `fcamlib.bench_theory`."""
+    """The recorded run of `fcamlib.bench.theory`."""
     if not path.is_file():
         return ""
     content = json.loads(path.read_text("utf-8"))
@@ -108,11 +109,11 @@ def theory_benchmark(path: Path) -> str:
         ratio = row["ratio"]
         spread = f"{ratio['median']:,.0f} ({ratio['low']:,.0f} to {ratio['high']:,.0f})"
         rows.append((", ".join(about), *seconds, spread, f"{row['aim']:,g}"))
-    return "\n**The theory**, `python -m fcamlib.bench_theory`.\n\n" + shown(rows, content)
+    return "\n**The theory**, `python -m fcamlib.bench.theory`.\n\n" + shown(rows, content)
 
 
 def text_benchmark(path: Path) -> str:
-    """The recorded run of `fcamlib.bench_text`, against posts padded to the longest of all and of each batch."""
+    """The recorded run of `fcamlib.bench.text`, against posts padded to the longest of all and of each batch."""
     if not path.is_file():
         return ""
     content = json.loads(path.read_text("utf-8"))
@@ -125,7 +126,7 @@ def text_benchmark(path: Path) -> str:
             plain, library = row[side], row["library"]
             about = f"{tables.LABELS[row['paradigm']]}, {name}"
             rows.append((about, f"{plain:.1f} s", f"{library:.1f} s", f"{plain / library:.1f}", aim))
-    return "\n**An epoch of text**, `python -m fcamlib.bench_text --dataset hatexplain`.\n\n" + shown(rows, content)
+    return "\n**An epoch of text**, `python -m fcamlib.bench.text --dataset hatexplain`.\n\n" + shown(rows, content)
 
 
 def layers_benchmark(path: Path) -> str:
@@ -182,7 +183,7 @@ def ensemble_benchmark(path: Path) -> str:
 
 
 def captions_benchmark(path: Path) -> str:
-    """The recorded run of `fcamlib.bench_captions`."""
+    """The recorded run of `fcamlib.bench.captions`."""
     if not path.is_file():
         return ""
     content = json.loads(path.read_text("utf-8"))
@@ -204,7 +205,7 @@ def captions_benchmark(path: Path) -> str:
         for row in content["rows"]
     ]
     table = pd.DataFrame(rows, columns=["measure", "time", "pictures a second", "peak memory"]).set_index("measure")
-    return "\n**Captions**, `python -m fcamlib.bench_captions`.\n\n" + measured(table, content)
+    return "\n**Captions**, `python -m fcamlib.bench.captions`.\n\n" + measured(table, content)
 
 
 def main(parameters: Path, folder: Path) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import nbformat
 import notebook_files
 
-from fcamlib import caption_tables, notebook, store, study_tables, tables, theory_tables
+from fcamlib import notebook, store, tables
+from fcamlib.captioning import tables as caption_tables
 from fcamlib.claims import CLAIMS, Criterion, Verdict, verdict
 from fcamlib.config import (
     RECORDED_STUDIES,
@@ -32,8 +33,10 @@ from fcamlib.config import (
 from fcamlib.config.flow import FlowExperiment
 from fcamlib.runs import run_all
 from fcamlib.store import Run, Stored
-from fcamlib.sweep import Sweep, sweep
-from fcamlib.theory_claims import NEEDED, incentive_criteria, path_criteria
+from fcamlib.studies import tables as study_tables
+from fcamlib.theory import tables as theory_tables
+from fcamlib.theory.claims import NEEDED, incentive_criteria, path_criteria
+from fcamlib.theory.sweep import Sweep, sweep
 
 # The paper's claims: how the models move, where they end, the hybrid, and the explanation.
 STATEMENTS = {

@@ -14,10 +14,13 @@ from typing import Any
 
 import pandas as pd
 
-from fcamlib import caption_tables, store, study_tables, tables, theory_tables
+from fcamlib import store, tables
+from fcamlib.captioning import tables as caption_tables
 from fcamlib.config import CaptionRunConfig, CrossValidationConfig, FixedFocusConfig, RunConfig, StudyConfig
 from fcamlib.store import Run, Stored
-from fcamlib.sweep import Sweep
+from fcamlib.studies import tables as study_tables
+from fcamlib.theory import tables as theory_tables
+from fcamlib.theory.sweep import Sweep
 
 KINDS = (RunConfig, CaptionRunConfig, FixedFocusConfig, CrossValidationConfig, StudyConfig)
 

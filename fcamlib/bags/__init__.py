@@ -1,0 +1,1 @@
+"""Bags of feature vectors (multiple-instance learning): cross-validation against reference methods."""

@@ -1,0 +1,117 @@
+"""`fcam caption`: captioning runs, computed or looked up; its options are the fields of `CaptionExperiment`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, get_origin
+
+import click
+
+from fcamlib.config.caption_runs import CAPTION_DEFAULTS, CaptionExperiment, CaptionRunConfig, caption_experiment
+from fcamlib.errors import DivergenceError, one_line
+from fcamlib.options import GroupedCommand, GroupedOption
+
+if TYPE_CHECKING:
+    from fcamlib.checkpoint import Row
+
+_TRAINING = (
+    "paradigms", "seeds", "epochs", "switch_epoch", "encoder_learning_rate", "decoder_learning_rate",
+    "later_encoder_learning_rate", "later_decoder_learning_rate", "batch_size", "gradient_clip", "teacher_forcing",
+    "baseline_momentum", "credit", "entropy_weight",
+)  # fmt: skip
+_NETWORKS = (
+    "encoder", "region_dim", "attention_dim", "embedding_dim", "hidden_dim", "start_state", "state_sees", "max_words",
+)  # fmt: skip
+_COMPUTATION = ("precision", "threads", "device", "evaluate_every")
+_GROUPS = {"Training": _TRAINING, "Networks": _NETWORKS, "Computation": _COMPUTATION}
+_ALSO = {"paradigms": "--paradigm", "seeds": "--seed"}  # one of them is usual
+
+
+def caption_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """An option for every field of `CaptionExperiment`; values stay text and are checked by it."""
+    for name, field in reversed(CaptionExperiment.model_fields.items()):
+        kind: Any = field.annotation
+        metavar = "A,B,..." if get_origin(kind) is tuple else {int: "N", float: "X"}.get(kind, "NAME")
+        names = [*([_ALSO[name]] if name in _ALSO else []), f"--{name.replace('_', '-')}"]
+        group = next((title for title, fields in _GROUPS.items() if name in fields), "Task")
+        default = _default(name, field.default)
+        about = f"{field.description}  [default: {default}]" if default else str(field.description)
+        command = click.option(*names, name, cls=GroupedOption, group=group, metavar=metavar, help=about)(command)
+    return command
+
+
+def _default(name: str, default: Any) -> str:
+    """A default as people read it; that of the data sources where they have their own."""
+    by_source = {source: str(values[name]) for source, values in CAPTION_DEFAULTS.items() if name in values}
+    if default in (0, "", ()) and by_source:
+        if len(set(by_source.values())) == 1:
+            return next(iter(by_source.values()))
+        return ", ".join(f"{value} for {source}" for source, value in by_source.items())
+    return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
+
+
+@click.command("caption", cls=GroupedCommand, short_help="Train a captioning model with attention over regions.")
+@click.option("--fresh", is_flag=True, help="compute even where the store has the run")
+@click.option("--json", "as_json", is_flag=True, help="print each summary as one line of JSON")
+@caption_options
+def caption_command(fresh: bool, as_json: bool, **options: str | None) -> None:
+    """Train a captioning model that attends to regions of a picture anew for every word, or show its stored run.
+
+    Every paradigm has two phases: soft attention twice, hard attention twice, and the hybrid soft then hard, from the
+    weights that soft attention has after its first phase. A run that was interrupted goes on from its last checkpoint.
+
+    \b
+    Examples:
+      fcam caption --paradigm hybrid --seed 0            generated scenes
+      fcam caption --paradigm soft,hard,hybrid --seed 0,1,2
+      fcam caption --dataset coco:PATH --device cuda     MSCOCO 2014 in PATH
+    """
+    configs = caption_experiment({name: value for name, value in options.items() if value is not None}).configs()
+    from fcamlib.captioning.runs import caption_run
+    from fcamlib.numerics import keep_freed_memory
+
+    keep_freed_memory()
+    diverged = 0
+    for config in configs:
+        try:
+            with _bar(config) as on_epoch:
+                finished = caption_run(config, on_epoch, fresh)
+        except DivergenceError as error:
+            if len(configs) == 1:
+                raise
+            diverged += 1
+            click.echo(f"fcam: {config.name}: {one_line(error)}", err=True)
+            continue
+        if as_json:
+            click.echo(json.dumps({"name": config.name, "folder": str(finished.folder), **finished.summary}))
+            continue
+        test = finished.summary["splits"]["test"]
+        names = {"bleu1": "BLEU-1", "bleu4": "BLEU-4", "a_z": "a_z", "s_y": "s_y", "saif": "SAIF"}
+        shown = ", ".join(f"{title} {test[name]:.3g}" for name, title in names.items() if name in test)
+        click.echo(f"{config.name}: {shown} (n = {test['n']}), in {finished.folder}")
+    if diverged:
+        click.echo(f"fcam: {diverged} of {len(configs)} runs diverged; the others are stored.", err=True)
+        click.get_current_context().exit(1)
+
+
+@contextmanager
+def _bar(config: CaptionRunConfig) -> Iterator[Callable[[Row], None] | None]:
+    """A bar of the run's epochs on standard error, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    console.print(config.name, highlight=False)
+    with Progress(console=console, transient=True) as progress:
+        bar = progress.add_task("loading data", total=sum(phase.epochs for phase in config.phases))
+
+        def on_epoch(row: Row) -> None:
+            progress.update(bar, completed=row["epoch"], description=f"{row['paradigm']} loss {row['train_loss']:.3f}")
+
+        yield on_epoch

@@ -1,0 +1,1 @@
+"""Studies: many trainings whose results are one table."""

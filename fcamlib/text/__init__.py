@@ -1,0 +1,1 @@
+"""Text: agreement with human rationales, and the tables of the notebook on text."""

@@ -1,0 +1,1 @@
+"""The explanation: attention held fixed, the flow that follows, and the classification models trained to check both."""

@@ -1,0 +1,133 @@
+r"""Spectrum of the loss's Hessian at the symmetric point of the linear orthogonal task.
+
+The parameters are the C x C entries of the classification model on the foreground's features and the C entries of the
+focus model on them, C(C + 1) in all. (Those on the background's axis have neither gradient nor curvature on the
+population loss without noise.) Column k of the classifier and entry k of the focus model occur in the term of class k
+alone,
+so the Hessian consists of C equal blocks; permutations of the wrong classes split each further (G15 to G18).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from fcamlib.theory.closed_forms import (
+    Array,
+    Values,
+    attention,
+    check_classes,
+    check_nonnegative,
+    check_paradigm,
+    check_segments,
+    gain,
+    inattention,
+    log_gain,
+    true_probability,
+)
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Eigenvalues of the Hessian at points of the shape (...), with their multiplicities; there are no others.
+
+    Parameters
+    ----------
+    transverse : (...)
+        Wrong classes against each other; multiplicity C (C - 2).
+    shift : (...)
+        All logits of a segment together: 0, multiplicity C.
+    joint : (..., 2)
+        Margin and focus together, ascending; multiplicity C each. A negative one says that focus and
+        classification model still help each other on.
+    """
+
+    num_classes: int
+    transverse: Float64[np.ndarray, "*points"]
+    shift: Float64[np.ndarray, "*points"]
+    joint: Float64[np.ndarray, "*points 2"]
+
+    @property
+    def eigenvalues(self) -> Float64[np.ndarray, "*points 4"]:
+        """The four distinct eigenvalues, ascending at each point."""
+        return np.take_along_axis(self._columns(), self._order(), axis=-1)
+
+    @property
+    def multiplicity(self) -> Int64[np.ndarray, "*points 4"]:
+        """How often each of `eigenvalues` occurs: they sum to C (C + 1)."""
+        c = self.num_classes
+        return np.array([c * (c - 2), c, c, c], dtype=np.int64)[self._order()]
+
+    def _columns(self) -> Array:
+        return np.concatenate([self.transverse[..., None], self.shift[..., None], self.joint], axis=-1)
+
+    def _order(self) -> Int64[np.ndarray, "*points 4"]:
+        return np.argsort(self._columns(), axis=-1, kind="stable")
+
+
+def hessian_spectrum(
+    paradigm: str, mu: Values, nu: Values, num_segments: int | float, num_classes: int | float
+) -> Spectrum:
+    """All eigenvalues of the loss's Hessian at (mu, nu), for any number of segments and classes (G15 to G18).
+
+    Parameters
+    ----------
+    paradigm : "soft", "hard" or "lvml"
+    mu, nu : arrays, broadcast, mu at least 0
+        For instance those of a `Trajectory`.
+    num_segments, num_classes : int, at least 2
+
+    Source: this project's derivation.
+    """
+    check_paradigm(paradigm)
+    mu, nu = np.broadcast_arrays(check_nonnegative("mu", mu), np.asarray(nu, dtype=np.float64))
+    classes = float(check_classes(num_classes))
+    m = check_segments(num_segments)
+    transverse, mumu, munu, nunu = _CURVATURES[paradigm](mu, attention(nu, m), inattention(nu, m), classes)
+    margin = classes / (classes - 1.0)  # a unit step along the margin's direction moves mu by its root
+    first, mixed, last = margin * mumu, np.sqrt(margin) * munu, nunu
+    centre, radius = (first + last) / 2.0, np.hypot((first - last) / 2.0, mixed)
+    product = first * last - mixed**2
+    outer = centre + np.where(centre < 0, -radius, radius)  # the one that does not cancel
+    inner = np.where(outer == 0, 0.0, product / np.where(outer == 0, 1.0, outer))
+    joint = np.sort(np.stack([inner, outer], axis=-1), axis=-1)
+    return Spectrum(int(classes), np.asarray(transverse / classes), np.zeros_like(mu), joint / classes)
+
+
+def _soft(mu: Array, alpha: Array, rest: Array, classes: float) -> tuple[Array, Array, Array, Array]:
+    """Curvatures of one class's term: transverse, and by mu twice, mu and nu, nu twice (G16, G18)."""
+    n = classes - 1.0
+    right = true_probability(alpha * mu, classes)
+    wrong = n * np.exp(-alpha * mu) * right  # q
+    spread = alpha * rest
+    mumu = alpha**2 * wrong * right
+    munu = spread * wrong * (alpha * mu * right - 1.0)
+    nunu = spread * mu * wrong * (spread * mu * right - (rest - alpha))
+    return alpha**2 * wrong / n, mumu, munu, nunu
+
+
+def _hard(mu: Array, alpha: Array, rest: Array, classes: float) -> tuple[Array, Array, Array, Array]:
+    n = classes - 1.0
+    beta = true_probability(mu, classes)
+    wrong = n * np.exp(-mu) * beta  # 1 - beta
+    spread = alpha * rest
+    nunu = -spread * (rest - alpha) * log_gain(mu, classes)
+    return alpha * wrong / n, alpha * beta * wrong, -spread * wrong, nunu
+
+
+def _lvml(mu: Array, alpha: Array, rest: Array, classes: float) -> tuple[Array, Array, Array, Array]:
+    n = classes - 1.0
+    beta = true_probability(mu, classes)
+    wrong = n * np.exp(-mu) * beta  # 1 - beta
+    spread = alpha * rest
+    marginal = alpha * beta + rest / classes  # Z
+    by_mu, by_nu = alpha * beta * wrong / marginal, spread * gain(mu, classes) / marginal
+    mumu = by_mu**2 - by_mu * (1.0 - 2.0 * beta)
+    munu = by_mu * by_nu - spread * beta * wrong / marginal
+    nunu = by_nu**2 - by_nu * (rest - alpha)
+    return alpha * beta / marginal * wrong / n, mumu, munu, nunu
+
+
+_CURVATURES = {"soft": _soft, "hard": _hard, "lvml": _lvml}

@@ -1,0 +1,294 @@
+"""Tables of the theory: gradient flow, fixed focus and their agreement with training, for figures and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from fcamlib import store
+from fcamlib.claims import Criterion, verdict
+from fcamlib.config.base import Frozen
+from fcamlib.config.fixed_focus import FixedFocusConfig, FixedFocusExperiment
+from fcamlib.config.flow import FlowExperiment
+from fcamlib.config.orthogonal import OrthogonalConfig
+from fcamlib.origins import figure_record
+from fcamlib.tables import LABELS, interval_text
+from fcamlib.theory import fixed_focus, gradient_flow
+from fcamlib.theory.claims import ExactCriterion, Paths, incentive_criteria, path_criteria
+from fcamlib.theory.hessian import hessian_spectrum
+from fcamlib.theory.sweep import Sweep, flow_time
+
+PARADIGMS = ("soft", "hard", "lvml")
+POINTS = 400  # of a drawn trajectory
+FINE_ALPHAS = np.linspace(0.01, 1.0, 397)
+Setting = tuple[int, int, float]
+
+
+def setting_title(setting: Setting) -> str:
+    """Segments, classes and end time as figures and tables show them."""
+    m, classes, time = setting
+    return f"m = {m:,}, C = {classes:,}, t to {time:,.0f}"
+
+
+def flow_frame(settings: Sequence[Setting], points: int = POINTS) -> pd.DataFrame:
+    """The gradient flow of each setting at equally spaced times: setting, paradigm, m, C, time, mu, nu, alpha, loss."""
+    parts = []
+    for m, classes, end in settings:
+        for paradigm in PARADIGMS:
+            flow = gradient_flow.trajectory(paradigm, m, classes, np.linspace(0.0, end, points + 1))
+            columns = {"time": flow.times, "mu": flow.mu, "nu": flow.nu, "alpha": flow.alpha, "loss": flow.loss}
+            parts.append(pd.DataFrame(columns).assign(setting=setting_title((m, classes, end)), paradigm=paradigm,
+                                                      num_segments=m, num_classes=classes))  # fmt: skip
+    return pd.concat(parts, ignore_index=True)
+
+
+def flow_table(flow: pd.DataFrame) -> pd.DataFrame:
+    """The end of each trajectory, four digits."""
+    last = flow[flow["time"] == flow.groupby("setting")["time"].transform("max")]
+    table = last.assign(paradigm=last["paradigm"].map(LABELS)).set_index(["setting", "paradigm"])
+    return table[["mu", "nu", "alpha", "loss"]].round(4)
+
+
+def portrait_frame(setting: Setting, highest: float, points: int = POINTS) -> pd.DataFrame:
+    """Phase curves in closed form (G7 to G11) up to a margin: setting, paradigm, mu, nu."""
+    m, classes, _ = setting
+    mu = np.linspace(0.0, highest, points + 1)
+    curves = [
+        pd.DataFrame({"mu": mu, "nu": gradient_flow.phase_curve(name, mu, m, classes)}).assign(paradigm=name)
+        for name in PARADIGMS
+    ]
+    return pd.concat(curves, ignore_index=True).assign(setting=setting_title(setting))
+
+
+def ratio_frame(flow: pd.DataFrame) -> pd.DataFrame:
+    """Speed of LVML over that of HA at each point of `flow` (G14): its columns, responsibility, mu_ratio, nu_ratio."""
+    flow = flow[flow["time"] > 0]
+    found = gradient_flow.rates(
+        *(flow[name].to_numpy(dtype=np.float64) for name in ("mu", "nu", "num_segments", "num_classes"))
+    )
+    return flow.assign(
+        responsibility=found.responsibility, mu_ratio=found.mu_lvml_over_hard, nu_ratio=found.nu_lvml_over_hard
+    )
+
+
+def curvature_frame(flow: pd.DataFrame) -> pd.DataFrame:
+    """Extreme eigenvalues of the Hessian along `flow`: its columns, largest, and downward, minus the smallest."""
+    parts = []
+    for (_, paradigm), rows in flow[flow["time"] > 0].groupby(["setting", "paradigm"], sort=False):
+        m, classes = int(rows["num_segments"].iloc[0]), int(rows["num_classes"].iloc[0])
+        values = hessian_spectrum(str(paradigm), rows["mu"].to_numpy(), rows["nu"].to_numpy(), m, classes).eigenvalues
+        parts.append(rows.assign(largest=values[:, -1], downward=-values[:, 0]))
+    return pd.concat(parts, ignore_index=True)
+
+
+def curvature_table(spectrum: pd.DataFrame) -> pd.DataFrame:
+    """Downward curvature at the start and at its largest, when it ends, and the largest eigenvalue at the end."""
+    rows = []
+    for (setting, paradigm), path in spectrum.groupby(["setting", "paradigm"], sort=False):
+        downward = path["downward"].to_numpy()
+        ends = path["time"][downward <= 0]
+        rows.append(
+            {"setting": setting, "paradigm": LABELS[str(paradigm)], "downward at first": f"{downward[0]:.1e}"}
+            | {"largest downward": f"{downward.max():.1e}", "none after t": f"{ends.min():.3g}" if len(ends) else "-"}
+            | {"largest eigenvalue at the end": f"{path['largest'].iloc[-1]:.1e}"}
+        )
+    return pd.DataFrame(rows).set_index(["setting", "paradigm"])
+
+
+def why_fast_table(flow: pd.DataFrame, alphas: Sequence[float]) -> pd.DataFrame:
+    """Along LVML's path, where the attention first reaches some values: margin, responsibility and both ratios."""
+    ratios = ratio_frame(flow[flow["paradigm"] == "lvml"])
+    rows = []
+    for setting, path in ratios.groupby("setting", sort=False):
+        for alpha in alphas:
+            reached = path[path["alpha"] >= alpha]
+            if not reached.empty:
+                first = reached.iloc[0]
+                rows.append({"setting": setting, "alpha": alpha, "mu": first["mu"], "r": first["responsibility"]}
+                            | {"mu' LVML/HA": first["mu_ratio"], "nu' LVML/HA": first["nu_ratio"]})  # fmt: skip
+    return pd.DataFrame(rows).set_index(["setting", "alpha"]).round(2)
+
+
+def flow_paths(flow: pd.DataFrame) -> dict[str, Paths]:
+    """Setting -> the gradient flow's trajectories for the claims."""
+    found = {}
+    for setting, rows in flow.groupby("setting", sort=False):
+        curves = {name: rows[rows["paradigm"] == name] for name in PARADIGMS}
+        mu = {name: curve["mu"].to_numpy()[None] for name, curve in curves.items()}
+        nu = {name: curve["nu"].to_numpy()[None] for name, curve in curves.items()}
+        found[str(setting)] = Paths(curves["soft"]["time"].to_numpy(), mu, nu, is_exact=True)
+    return found
+
+
+def joint_frame(experiment: FlowExperiment) -> pd.DataFrame:
+    """Linear models trained on the first setting until its end time: paradigm, seed, epoch, time, mu, nu, ..."""
+    from fcamlib.theory.joint_training import train_jointly
+
+    (num_segments, num_classes, end_time), *_ = experiment.settings()
+    config = OrthogonalConfig(num_segments=num_segments, num_classes=num_classes, num_train=experiment.num_train)
+    rate = end_time / float(flow_time(experiment.steps, 1.0, experiment.momentum))
+    return pd.concat(
+        [
+            train_jointly(
+                config, name, experiment.seeds, experiment.epochs, rate, experiment.momentum, experiment.batch_size
+            )
+            for name in PARADIGMS
+        ],
+        ignore_index=True,
+    )
+
+
+def trained_paths(training: pd.DataFrame) -> Paths:
+    """Trajectories of `joint_frame` for the claims."""
+    tables = {
+        (name, column): training[training["paradigm"] == name].pivot(index="seed", columns="time", values=column)
+        for name in PARADIGMS
+        for column in ("mu", "nu")
+    }
+    times = tables["soft", "mu"].columns.to_numpy(dtype=np.float64)
+    mu = {name: tables[name, "mu"].to_numpy() for name in PARADIGMS}
+    return Paths(times, mu, {name: tables[name, "nu"].to_numpy() for name in PARADIGMS})
+
+
+def path_claims(paths: dict[str, Paths], claims: Sequence[str] = ("D1", "D2", "D3", "D4")) -> pd.DataFrame:
+    """Each claim's verdict on each source of trajectories, and what was measured."""
+    measured = {(claim, source): path_criteria(claim, found) for claim in claims for source, found in paths.items()}
+    return _claims(measured, "on")
+
+
+def incentive_claims(sweeps: dict[str, pd.DataFrame], claims: Sequence[str] = ("I1", "I2", "I3")) -> pd.DataFrame:
+    """I1 to I3 on the last epoch of each sweep, and what was measured."""
+    found = {source: last_incentives(sweep) for source, sweep in sweeps.items()}
+    return _claims({(c, source): incentive_criteria(c, found[source]) for c in claims for source in sweeps}, "on")
+
+
+def last_incentives(sweep: pd.DataFrame) -> dict[str, Float[np.ndarray, "R A"]]:
+    """Paradigm -> incentive at the last epoch, one row per seed, one column per rising attention."""
+    last = sweep[sweep["epoch"] == sweep["epoch"].max()]
+    return {
+        str(name): rows.pivot(index="seed", columns="alpha", values="incentive").to_numpy(dtype=np.float64)
+        for name, rows in last.groupby("paradigm", sort=False)
+    }
+
+
+def incentive_table(sweep: pd.DataFrame) -> pd.DataFrame:
+    """Incentive at the last epoch, mean over seeds: one row per paradigm, one column per attention."""
+    last = sweep[sweep["epoch"] == sweep["epoch"].max()]
+    table = last.groupby(["paradigm", "alpha"])["incentive"].mean().unstack()
+    table = table.loc[[name for name in PARADIGMS if name in table.index]].rename(index=LABELS)
+    return table.rename(columns=lambda alpha: f"alpha = {alpha:g}").rename_axis(columns="incentive").round(2)
+
+
+def closed_form(sweep: pd.DataFrame, num_classes: int) -> pd.DataFrame:
+    """Loss and incentive in closed form (F4, F5) at each time of a sweep: its columns without seed."""
+    places = sweep[["paradigm", "alpha", "epoch", "time"]].drop_duplicates()
+    parts = []
+    for name, rows in places.groupby("paradigm", sort=False):
+        alpha, time = rows["alpha"].to_numpy(dtype=np.float64), rows["time"].to_numpy(dtype=np.float64)
+        values = {f.__name__: f(str(name), alpha, time, num_classes) for f in (fixed_focus.loss, fixed_focus.incentive)}
+        parts.append(rows.assign(**values))
+    return pd.concat(parts, ignore_index=True)
+
+
+def closed_form_at_end(sweep: pd.DataFrame, num_classes: int) -> pd.DataFrame:
+    """The closed form at the last epoch's time for many attention weights: paradigm, alpha, incentive."""
+    last = sweep[sweep["epoch"] == sweep["epoch"].max()]
+    parts = []
+    for name, time in last.groupby("paradigm", sort=False)["time"].first().items():
+        values = fixed_focus.incentive(str(name), FINE_ALPHAS, float(time), num_classes)
+        parts.append(pd.DataFrame({"paradigm": name, "alpha": FINE_ALPHAS, "incentive": values}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def agreement_table(sweep: pd.DataFrame, num_classes: int) -> pd.DataFrame:
+    """How far training is from the closed form, per paradigm: mean over seeds with its interval.
+
+    The distance is the root of the mean square difference over all epochs and attention weights, in percent of
+    the range that the closed form covers.
+    """
+    theory = closed_form(sweep, num_classes)
+    both = sweep.merge(theory, on=["paradigm", "alpha", "epoch"], suffixes=("", " in theory"))
+    rows = {}
+    for name, group in both.groupby("paradigm", sort=False):
+        rows[LABELS[str(name)]] = {
+            f"{measure}, % of its range": interval_text(_distances(group, measure), 2)
+            for measure in ("loss", "incentive")
+        } | {"n": group["seed"].nunique()}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def phase_agreement(training: pd.DataFrame, setting: Setting) -> pd.DataFrame:
+    """How far training lies from the phase curve, in units of the focus logit: mean over seeds with its interval."""
+    m, classes, _ = setting
+    rows = {}
+    for name, group in training.groupby("paradigm", sort=False):
+        off = group["nu"] - gradient_flow.phase_curve(str(name), group["mu"].to_numpy().clip(0.0), m, classes)
+        roots = np.sqrt((off**2).groupby(group["seed"]).mean())
+        rows[LABELS[str(name)]] = {
+            "distance in nu": interval_text(roots.to_numpy(), 2),
+            "largest nu": round(float(group["nu"].max()), 1),
+            "n": len(roots),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def provenance(notebook: str, experiment: Frozen) -> dict[str, object]:
+    """What `plots.save` writes beside a figure of the theory: the notebook, its parameters, and a sweep's origin."""
+    results: dict[str, list[store.Stored[FixedFocusConfig]]] = {}
+    if isinstance(experiment, FlowExperiment):  # nothing but its equations, and training that is not stored
+        results = {f"gradient flow, {setting_title(setting)}": [] for setting in experiment.settings()}
+    config = experiment.config() if isinstance(experiment, FixedFocusExperiment) else experiment
+    if isinstance(config, FixedFocusConfig) and (found := store.find(config)):
+        results = {sweep_title(Sweep(found)): [found]}
+    return figure_record(notebook, results) | {"parameters": experiment.model_dump(mode="json")}
+
+
+def _distances(group: pd.DataFrame, measure: str) -> Float[np.ndarray, " R"]:
+    """Root mean square difference to theory of each seed, in percent of the range in theory."""
+    theory = group[f"{measure} in theory"]
+    squares = ((group[measure] - theory) ** 2).groupby(group["seed"]).mean()
+    return 100 * np.sqrt(squares.to_numpy(dtype=np.float64)) / float(theory.max() - theory.min())
+
+
+def _claims(measured: dict[tuple[str, str], list[Criterion]], source: str) -> pd.DataFrame:
+    """Claims with their verdicts, and a row per criterion: mean and interval, bound, number of seeds."""
+    rows = []
+    for (claim, place), criteria in measured.items():
+        if not criteria:
+            rows.append((claim, place, verdict(criteria), "nothing: a paradigm is missing", "", "", "0"))
+        for c in criteria:
+            seeds = "exact" if isinstance(c, ExactCriterion) else str(len(c.values))
+            value = interval_text(c.values, 3)
+            rows.append((claim, place, verdict(criteria), c.name, value, f"> {c.bound:g}", seeds))
+    columns = ["id", source, "verdict", "measured", "value", "needs", "n"]
+    return pd.DataFrame(rows, columns=columns).set_index(["id", source, "verdict"])
+
+
+def sweep_title(found: Sweep) -> str:
+    """One line on what a sweep was trained on."""
+    epochs = f"{found.config.epochs} epochs"
+    return f"{found.stored.summary['title']}, {found.config.data.described}, {epochs}"
+
+
+def recorded_sweep_or(live: Sweep) -> tuple[str, Sweep]:
+    """Title and sweep of the recorded one on other pictures with most seeds; where none is kept, `live` again."""
+    kept = [Sweep(stored) for stored in store.recorded(FixedFocusConfig)]
+    kept = [found for found in kept if found.config.data.source not in ("orthogonal", live.config.data.source)]
+    if not kept:
+        return "No sweep on natural pictures is kept here, so the one above is shown again.", live
+    chosen = max(kept, key=lambda found: (len(found.config.seeds), found.config.epochs, found.config.name))
+    return sweep_title(chosen), chosen
+
+
+def sweep_provenance_table(found: Sweep) -> pd.DataFrame:
+    """Where a sweep's numbers come from; for one that this machine computed, only that."""
+    if not found.is_recorded:
+        return pd.DataFrame({"kept": ["computed here"]}, index=pd.Index([found.config.name], name="sweep"))
+    source = found.provenance
+    seconds = next((round(source[key]) for key in ("train_seconds", "last_session_seconds") if key in source), "")
+    row = {"commit": source["commit"] or "none", "date": source["date"], "device": source["device"]}
+    row |= {"torch": source["packages"]["torch"], "seconds": seconds, "seeds": len(found.config.seeds)}
+    return pd.DataFrame([row], index=pd.Index([found.config.name], name="sweep"))

@@ -1,0 +1,265 @@
+"""Cross-validation on bags: measures by hand, ABMIL as torchmil computes it, tests that mind the folds' dependence."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from click.testing import CliRunner
+from scipy import stats
+
+from fcamlib import paths, store
+from fcamlib.__main__ import main
+from fcamlib.bags.command import cross_validation, default_methods
+from fcamlib.bags.cross_validation import cross_validate
+from fcamlib.bags.metrics import attention_entropy, auc, calibration_error
+from fcamlib.bags.tables import corrected_t_test, paired_table, paired_test, results_table
+from fcamlib.config import BagsConfig, CrossValidationConfig
+from fcamlib.data.bags import bags_task
+from fcamlib.data.sdc import SDCTask
+from fcamlib.errors import StoreError, UserError
+
+# --- measures ---------------------------------------------------------------------------------------------------------
+
+
+def test_auc_counts_pairs_in_the_right_order_ties_half() -> None:
+    positive = np.array([0.9, 0.4, 0.4, 0.2, 0.7])
+    label = np.array([1, 1, 0, 0, 0])
+    prob = np.stack([1 - positive, positive], axis=1)
+    assert auc(prob, label) == pytest.approx((3 + 0.5 + 1) / 6)  # .9 beats three; .4 ties one, beats one, loses to .7
+    assert auc(prob, np.ones(5, dtype=int)) is None
+    three = np.array([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.6, 0.3], [0.5, 0.1, 0.4]])
+    # class 0: .6 above all others; class 1: .5 loses to .6, beats .3 and .1; class 2: (.3, .4) against (.1, .3)
+    assert auc(three, np.array([0, 1, 2, 2])) == pytest.approx((1 + 2 / 3 + (1.5 + 2) / 4) / 3)
+    assert auc(three, np.array([0, 1, 1, 0])) is None
+
+
+def test_calibration_error_is_the_weighted_gap_of_each_bin() -> None:
+    prob = np.array([[0.95, 0.05], [0.08, 0.92], [0.35, 0.65], [0.39, 0.61], [1.0, 0.0]])
+    label = np.array([0, 1, 1, 0, 1])
+    high, middle = abs((0.95 - 1) + (0.92 - 1) + (1.0 - 0)), abs((0.65 - 1) + (0.61 - 0))
+    assert calibration_error(prob, label) == pytest.approx((high + middle) / 5)
+    assert calibration_error(np.eye(2)[[0, 1, 1]], np.array([0, 1, 1])) == 0
+
+
+def test_attention_entropy_is_in_units_of_the_bags_largest_and_leaves_bags_of_one_out() -> None:
+    entropy, sizes = np.array([np.log(4), 0.0, np.log(2)]), np.array([4, 1, 8])
+    assert attention_entropy(entropy, sizes) == pytest.approx((1 + 1 / 3) / 2)
+    assert attention_entropy(np.zeros(2), np.ones(2, dtype=int)) is None
+
+
+# --- paired tests -----------------------------------------------------------------------------------------------------
+
+
+def test_the_corrected_t_test_is_the_formula_and_without_correction_scipys() -> None:
+    difference = np.array([0.1, -0.05, 0.2, 0.0, 0.15, 0.05])
+    plain = corrected_t_test(difference, 0.0, np.zeros(3))
+    expected = stats.ttest_1samp(difference, 0)
+    low, high = expected.confidence_interval()
+    assert (plain.p, plain.low, plain.high) == pytest.approx((expected.pvalue, low, high))
+    found = corrected_t_test(difference, 1 / 9, np.zeros(3))
+    statistic = difference.mean() / np.sqrt((1 / 6 + 1 / 9) * difference.var(ddof=1))
+    assert found.p == pytest.approx(2 * stats.t.sf(statistic, 5)) and found.p > plain.p
+    assert found.p_wilcoxon is None
+    six = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    assert corrected_t_test(six, 0.1, six).p_wilcoxon == pytest.approx(2 / 2**6)
+    same = corrected_t_test(np.zeros(4), 0.1, np.zeros(6))
+    assert (same.difference, same.p, same.p_wilcoxon) == (0, 1, None)
+
+
+def history(values: dict[str, list[float | None]], sizes: list[int]) -> pd.DataFrame:
+    rows = [
+        {"repeat": place // 2, "fold": place % 2, "method": method, "n": size, "accuracy": value, "auc": value}
+        | {"calibration_error": 0.1, "loss": 0.5, "attention_entropy": None}
+        for method, column in values.items()
+        for place, (value, size) in enumerate(zip(column, sizes, strict=True))
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_tables_weight_folds_by_their_bags_and_pair_the_same_folds() -> None:
+    frame = history({"hybrid": [0.5, 1.0, 0.75, 1.0], "soft": [0.25, 1.0, 1.0, 0.5]}, [8, 2, 4, 6]).sample(
+        frac=1, random_state=0
+    )
+    table = results_table(frame)
+    assert list(table.index) == ["SA", "hybrid"]
+    hybrid = np.array([(8 * 0.5 + 2) / 10, (4 * 0.75 + 6) / 10])
+    assert table.loc["hybrid", "accuracy"] == f"{hybrid.mean():.3f} ± {hybrid.std(ddof=1):.3f}"
+    assert table.loc["hybrid", "attention entropy"] == "-" and table.loc["hybrid", "folds"] == 4
+    found = paired_test(frame, "accuracy", "hybrid", "soft")
+    assert found.difference == pytest.approx((0.25 + 0 - 0.25 + 0.5) / 4)
+    expected = corrected_t_test(np.array([0.25, 0, -0.25, 0.5]), 5 / 5, np.array([0.125, 0.125]))  # 10 bags, 5 a fold
+    assert found == expected
+    text = paired_table(frame)
+    assert list(text.index) == ["hybrid - SA"] and text.loc["hybrid - SA", "verdict"] == "no difference found"
+    frame.loc[(frame["method"] == "hybrid") & (frame["fold"] == 0), "auc"] = None
+    assert paired_test(frame, "auc", "hybrid", "soft").difference == pytest.approx(0.25)
+
+
+# --- ABMIL ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_clouds() -> SDCTask:
+    sizes = {"num_segments": 5, "num_features": 6, "num_classes": 2, "num_train": 9, "num_validation": 4, "num_test": 4}
+    return bags_task(BagsConfig(source="clouds", **sizes), seed=0)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_abmil_is_what_torchmil_computes(gated: bool, two_clouds: SDCTask) -> None:
+    pytest.importorskip("torchmil")
+    from fcamlib.bags.mil_reference import abmil
+
+    before = torch.random.get_rng_state()
+    model, theirs = abmil(two_clouds, gated, seed=3)
+    assert torch.equal(torch.random.get_rng_state(), before), "the global generator was used up"
+    data = two_clouds.splits["train"]
+    assert data.mask is not None and not bool(data.mask.all())
+    segments = data.bank.values[data.segments.long()]
+    logit, focus_logits = theirs.forward(segments, data.mask, return_att=True)
+    output = model(data.bank.values, data.segments.long(), "soft", data.mask)
+    torch.testing.assert_close(
+        output.log_prob("soft")[:, 1], torch.nn.functional.logsigmoid(logit), atol=1e-6, rtol=1e-5
+    )
+    masked = focus_logits.masked_fill(~data.mask, -torch.inf)
+    torch.testing.assert_close(output.log_alpha.exp(), masked.softmax(dim=1), atol=1e-6, rtol=1e-5)
+    loss = theirs.compute_loss(data.label, segments, data.mask)[1]["BCEWithLogitsLoss"]
+    torch.testing.assert_close(output.loss("soft", data.label), loss, atol=1e-6, rtol=1e-5)
+    again, _ = abmil(two_clouds, gated, seed=3)
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], value, rtol=0, atol=0)
+
+
+def test_abmil_needs_torchmil_and_two_classes(two_clouds: SDCTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fcamlib.bags.mil_reference import abmil
+
+    with monkeypatch.context() as patch:
+        patch.setitem(__import__("sys").modules, "torchmil.models", None)
+        with pytest.raises(
+            UserError, match=r"^the methods abmil and gated-abmil need torchmil: pip install 'fcamlib\[mil"
+        ):
+            abmil(two_clouds, False, 0)
+    pytest.importorskip("torchmil")
+    three = SDCTask(two_clouds.splits, ("a", "b", "c"), "three")
+    with pytest.raises(UserError, match=r"tell two classes apart, and there are 3: leave them out\.$"):
+        abmil(three, False, 0)
+
+
+# --- the whole --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
+    draws = np.random.default_rng(2)
+    bag = np.repeat(np.arange(24), 3)
+    features = draws.normal(size=(72, 5)) + 3 * (bag % 2)[:, None]
+    fold = np.stack([np.arange(24) // 2 % 3, np.arange(24) // 8])
+    (tmp_path / "sets").mkdir()
+    np.savez(tmp_path / "sets" / "mine.npz", features=features, bag=bag, label=np.arange(24) % 2, fold=fold)
+    return f"bags:{tmp_path / 'sets' / 'mine.npz'}"
+
+
+OPTIONS = ("--methods", "soft,hybrid", "--epochs", "4", "--learning-rates", "0.01", "--batch-size", "8")
+
+
+def command(source: str, *options: str) -> Any:
+    return CliRunner().invoke(main, ["crossval", "--dataset", source, *OPTIONS, *options])
+
+
+def test_an_interrupted_cross_validation_goes_on_with_the_same_numbers(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = command(source)
+    assert whole.exit_code == 0, whole.output
+    (stored,) = store.stored_results()
+    assert isinstance(stored.config, CrossValidationConfig) and (stored.config.repeats, stored.config.folds) == (2, 3)
+    frame = stored.history.drop(columns="seconds")
+    assert len(frame) == 2 * 3 * 2 and (frame["n"] == 8).all() and stored.folder.name == stored.config.name
+    assert not frame.duplicated(["repeat", "fold", "method"]).any()
+    assert frame["accuracy"].mean() > 0.8, "the task is easy"
+    monkeypatch.setenv("FCAM_RESULTS", str(stored.folder.parent / "again"))
+    done: list[str] = []
+
+    def stop(row: dict[str, Any], total: int) -> None:
+        done.append(row["method"])
+        assert total == 12
+        if len(done) == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cross_validate(stored.config, stop)
+    kept = store.partial_dir(stored.config) / "rows.jsonl"
+    with kept.open("a") as file:
+        file.write('{"repeat": 1, "fo')  # cut short by the interruption
+    done.clear()
+    resumed = cross_validate(stored.config, lambda row, total: done.append(row["method"]))
+    assert len(done) == 12 - 5
+    pd.testing.assert_frame_equal(resumed.history.drop(columns="seconds"), frame)
+    assert cross_validate(stored.config, stop).folder == resumed.folder and not kept.exists()
+
+
+def test_the_command_shows_the_table_and_a_recorded_result_holds_no_path(source: str, tmp_path: Path) -> None:
+    first = command(source)
+    assert re.search(r"^SA +\d\.\d{3} ± ", first.stdout, re.MULTILINE) and "12 of 12" in first.stderr
+    (stored,) = store.stored_results()
+    assert CliRunner().invoke(main, ["record", stored.folder.name]).exit_code == 0
+    (kept,) = store.recorded(CrossValidationConfig)
+    assert kept.config.source == "bags:mine.npz" and kept.config.digest() == stored.config.digest()
+    for file in kept.folder.iterdir():
+        assert str(tmp_path).encode() not in file.read_bytes()
+    assert store.recorded_runs() == [] and store.stored_runs() == []
+    again = command(source)
+    assert again.stderr == "" and str(kept.folder) in again.stdout, "the recorded result answers"
+    summary = json.loads((kept.folder / "summary.json").read_text())
+    assert summary["title"] == "mine" and summary["provenance"]["train_seconds"] > 0
+
+
+def test_wrong_parameters_are_one_sentence(source: str) -> None:
+    for options, said in {
+        (
+            "--methods",
+            "soft,forest",
+        ): "methods='forest' is not allowed: choose 'soft', 'hard', 'lvml', 'hybrid', 'abmil'",
+        ("--repeats", "3"): f"repeats=3 is more than dataset='{source}' has: give at most 2.",
+        ("--epochs", "1"): "epochs=1 is not allowed: give 2 or more (epochs of each candidate; the hybrid's first half",
+        ("--batch-size", "many"): "batch_size='many' is not allowed: give a whole number",
+        ("--learning-rates", ","): "learning_rates=() is not allowed: give at least 1",
+    }.items():
+        result = command(source, *options)
+        assert result.exit_code == 2 and result.stderr.startswith(f"fcam: {said}"), result.output
+    for dataset, said in {
+        "digits": "cannot be cross-validated: give bags:PATH",
+        "bags:none.npz": "there is no file",
+    }.items():
+        assert said in command(dataset).stderr
+    with pytest.raises(UserError, match="not the one that the config was made for"):
+        changed = CrossValidationConfig(
+            source=source,
+            fingerprint="0",
+            methods=("soft",),
+            repeats=1,
+            folds=3,
+            epochs=2,
+            learning_rates=(0.1,),
+            batch_size=4,
+        )
+        cross_validate(changed)
+
+
+def test_rows_that_cannot_be_kept_are_one_sentence(source: str) -> None:
+    assert "soft" in default_methods()
+
+    config = cross_validation({"dataset": source, "methods": "soft", "epochs": 2})
+    (store.partial_dir(config) / "rows.jsonl").mkdir(parents=True)
+    with pytest.raises(
+        StoreError, match=r"rows.jsonl' cannot be written \(Is a directory\): make room and start again"
+    ):
+        cross_validate(config)

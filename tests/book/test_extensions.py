@@ -1,0 +1,113 @@
+"""The book's own Sphinx extensions: docstrings become reStructuredText, written pages lose the theme's faults."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from PIL import Image
+
+from fcamlib import losses, store
+from fcamlib.config import RunConfig, TrainingConfig
+
+EXTENSIONS = Path(__file__).resolve().parents[2] / "book" / "_ext"
+
+
+@pytest.fixture(scope="module")
+def modules() -> Iterator[dict[str, ModuleType]]:
+    """The extensions by name."""
+    names = ("api_reference", "finished_pages", "print_book")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXTENSIONS)
+        yield {name: importlib.import_module(name) for name in names}
+        for name in names:
+            patch.delitem(sys.modules, name)
+
+
+def rest(modules: dict[str, ModuleType], text: str) -> str:
+    return "\n".join(
+        modules["api_reference"].to_rest(text.splitlines(), lambda code: ":py:obj:" if code == "f" else "")
+    )
+
+
+def test_code_formulas_and_stars_become_restructured_text(modules: dict[str, ModuleType]) -> None:
+    assert rest(modules, "`f` of `x*y` and $a_j$; 5 * 3, `$HOME`.") == (
+        ":py:obj:`f` of ``x*y`` and :math:`a_j`; 5 \\* 3, ``$HOME``."
+    )
+    assert rest(modules, "Ends in\n$$x +\ny$$\nhere.") == "Ends in\n\n.. math::\n\n   x +\n   y\n\nhere."
+
+
+def test_a_bar_in_a_formula_divides_no_cells(modules: dict[str, ModuleType]) -> None:
+    table = rest(modules, "| a | b |\n|---|---|\n| $|x|$ | `p|q` |")
+    assert table.endswith("   * - :math:`|x|`\n     - ``p|q``\n")
+
+
+def test_the_source_of_a_formula_is_no_parameter(modules: dict[str, ModuleType]) -> None:
+    text = "What.\n\nReturns\n-------\na number\n\nSource: sec. 2."
+    assert rest(modules, text) == "What.\n\nSource: sec. 2.\n\nReturns\n-------\na number\n"
+
+
+def test_signatures_stand_as_the_source_has_them(modules: dict[str, ModuleType]) -> None:
+    shown = modules["api_reference"].source_signature(None, "function", "", losses.soft_attention_loss, None, "", None)
+    assert shown[0].startswith("(class_logits: Float[Tensor, 'B K'], y: Int[Tensor, ' B']")
+    assert shown[1] == "Float[Tensor, ''] | Float[Tensor, ' B']"
+    assert modules["api_reference"].source_signature(None, "class", "", RunConfig, None, "(x)", None) == ("", None)
+    inherited = modules["api_reference"].source_signature(None, "method", "", dict.get, None, "(key)", None)
+    assert inherited is None
+
+
+def test_fields_have_their_type_default_and_meaning(modules: dict[str, ModuleType]) -> None:
+    fields = {name: rest for name, *rest in modules["api_reference"]._fields(TrainingConfig)}
+    assert list(fields) == list(TrainingConfig.model_fields)
+    assert fields["batch_size"] == ["int", "256", "instances per step"]
+    assert modules["api_reference"]._base_with_fields(store.Run) == "fcamlib.store.Stored"
+
+
+def test_finished_pages_are_lighter_and_steadier(modules: dict[str, ModuleType], tmp_path: Path) -> None:
+    Image.new("RGB", (7, 3)).save(tmp_path / "a b.png")
+    (tmp_path / "c.svg").write_text('<?xml version="1.0"?><svg xmlns="x" viewBox="0 0 20.4 11">')
+    page = (
+        '<!-- So that users can add custom icons -->\n<script defer src="_static/fontawesome.js?d=1"></script>'
+        '<img alt="x" src="a%20b.png"/><img src="c.svg"/><img src="c.svg" width="5"/><img src="gone.png"/>'
+        '<summary><span class="toctree-toggle"></span></summary>'
+        '(<dl>\n<dd><em class="sig-param">x</em>,</dd>\n</dl>)'
+        '<th rowspan="2">SA</th><td><p>hybrid</p></td><th>hybrid - SA</th>'
+        "<td><p>soft attention (SA)</p></td><td>hard attention, HA</td><td>hybrid (SA, then HA)</td><td>HA learns</td>"
+    )
+    assert modules["finished_pages"].finished(page, tmp_path) == (
+        '<img width="7" height="3" alt="x" src="a%20b.png"/><img width="20" height="11" src="c.svg"/>'
+        '<img src="c.svg" width="5"/><img src="gone.png"/>'
+        '<summary aria-label="Pages of this part"><span class="toctree-toggle"></span></summary>'
+        '(<div class="sig-lines">\n<div><em class="sig-param">x</em>,</div>\n</div>)'
+        '<th rowspan="2"><span class="paradigm soft">SA</span></th>'
+        '<td><p><span class="paradigm hybrid">hybrid</span></p></td><th>hybrid - SA</th>'
+        '<td><p><span class="paradigm soft">soft attention (SA)</span></p></td>'
+        '<td><span class="paradigm hard">hard attention, HA</span></td>'
+        '<td><span class="paradigm hybrid">hybrid (SA, then HA)</span></td><td>HA learns</td>'
+    )
+
+
+def test_without_a_browser_one_sentence_says_what_to_install(
+    modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SystemExit, match="No Chromium was found on PATH: install the package chromium"):
+        modules["print_book"].make_pdf()
+
+
+def test_equal_sites_give_equal_zips(
+    modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(modules["print_book"], "BUILT", tmp_path)
+    with pytest.raises(SystemExit, match="run `make book` first"):
+        modules["print_book"].make_offline()
+    (tmp_path / "html" / "sub").mkdir(parents=True)
+    for name in ("index.html", "sub/b.html"):
+        (tmp_path / "html" / name).write_text(name)
+    first = modules["print_book"].make_offline().read_bytes()
+    (tmp_path / "html" / "index.html").touch()
+    assert modules["print_book"].make_offline().read_bytes() == first

@@ -1,0 +1,358 @@
+"""The plane over epochs and the gallery of attention in a browser: what they show is what the library computed."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, BrowserContext, Page
+
+from fcamlib.config import CourseConfig
+from fcamlib.course import EXAMPLES, histograms
+from fcamlib.plots.heatmaps import cell_text
+from fcamlib.store import Stored
+
+ROOT = Path(__file__).resolve().parents[2]
+BOOK = ROOT / "book"
+STATIC = BOOK / "_static"
+SITE = BOOK / "_build" / "html"
+PARADIGMS = ("soft", "hard", "lvml", "hybrid")
+# The training of tests/test_course.py, so that one of the two files finds it in the store.
+SPEC = {
+    **{"num_train": 96, "num_validation": 32, "num_test": 48, "epochs": 5, "batch_size": 16, "seeds": 3},
+    **{"switch_epoch": 2, "learning_rates": "0.02,0.3", "hard_learning_rates": "0.2,0.01", "search_epochs": 1},
+}
+LAST = 5
+MAX_SCRIPT_BYTES = 12_000
+MAX_PAGE_BYTES = 400_000
+MIN_CONTRAST = 4.5
+# What the book's theme defines.
+NAMES = ("text-base", "text-muted", "surface", "border", "primary")
+THEME = ":root { " + "".join(f"--pst-color-{name}: #777; " for name in NAMES) + "}"
+# The drawings' parts, the entries of the list and the sign of a prediction are made by the scripts.
+PLACES = """() => [...document.querySelectorAll('section *:not(svg *, option, .said *)')]
+  .filter(e => e.getClientRects().length)
+  .map(e => e.getBoundingClientRect()).map(box => [box.top + scrollY, box.height].map(Math.round))"""
+
+
+def skeleton() -> str:
+    """The HTML of both figures as it stands in the page."""
+    parts = re.findall(r"```\{raw\} html\n(<section.*?)```", (BOOK / "course.md").read_text("utf-8"), re.S)
+    assert len(parts) == 2
+    return "".join(parts)
+
+
+def content(script: str, theme: str = "light") -> str:
+    """A page of both figures alone, with their styles and code; `script` holds the data."""
+    style = THEME + (STATIC / "course.css").read_text("utf-8")
+    code = "".join(f"<script>{(STATIC / name).read_text('utf-8')}</script>" for name in ("course.js", "gallery.js"))
+    return f"<!doctype html><html data-theme='{theme}'><style>{style}</style><body>{skeleton()}{script}{code}</body>"
+
+
+def data_script(content: Any) -> str:
+    return f'<script type="application/json" id="fcam-course-data">{json.dumps(content)}</script>'
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[ModuleType]:
+    """The book's script as a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BOOK / "_ext")
+        yield importlib.import_module("course")
+        patch.delitem(sys.modules, "course")
+
+
+@pytest.fixture(scope="module")
+def found(script: ModuleType) -> dict[str, Stored[CourseConfig]]:
+    """A small course of each paradigm."""
+    return script.courses(SPEC)
+
+
+@pytest.fixture(scope="module")
+def data(script: ModuleType, found: dict[str, Stored[CourseConfig]]) -> dict[str, Any]:
+    """What the page is given of them."""
+    text = script.as_markdown(found)
+    return json.loads(re.findall(r'id="fcam-course-data">(.*?)</script>', text, re.S)[0])
+
+
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """Phone width."""
+    context = browser.new_context(viewport={"width": 360, "height": 800})
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext, data: dict[str, Any]) -> Iterator[Page]:
+    """Both figures; they may ask for nothing and report nothing."""
+    page, faults = context.new_page(), list[str]()
+    page.on("request", lambda request: None if request.url.startswith("data:") else faults.append(request.url))
+    page.on("console", lambda message: faults.append(message.text))
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.clock.install()
+    page.set_content(content(data_script(data)))
+    yield page
+    page.close()
+    assert not faults
+
+
+def check_plane(page: Page, found: dict[str, Stored[CourseConfig]], epoch: int) -> None:
+    """Every number of the four heatmaps is the library's at `epoch`."""
+    assert page.locator('.fcam-course [data-part="epoch"]').inner_text() == str(epoch)
+    for name, one in found.items():
+        figure, row = page.locator(f'figure[data-paradigm="{name}"]'), one.history.iloc[epoch]
+        expected = [cell_text(round(value, 2)) for value in histograms(one)[epoch].ravel()]
+        assert figure.locator(".number").all_text_contents() == expected
+        opacity = figure.locator(".cell").evaluate_all("all => all.map(e => Number(e.style.fillOpacity))")
+        np.testing.assert_allclose(np.square(opacity) * 100, histograms(one)[epoch].ravel(), atol=0.01)
+        for measure in ("accuracy", "focus_accuracy", "saif"):
+            shown = figure.locator(f'[data-part="{measure}"]').inner_text()
+            assert shown == f"{np.round(row[measure], 3):.3f}", (name, measure)
+        check_way(figure.locator("svg").inner_html(), one, epoch)
+
+
+def check_way(svg: str, one: Stored[CourseConfig], epoch: int) -> None:
+    """The line goes through the means of all epochs so far; in the drawing a side is 125 and its corner at 25, 129."""
+    (way,) = re.findall(r'd="M([^"]*)"', svg)
+    points = np.array([point.split() for point in way.split("L")], dtype=float)
+    means = one.history[["a_z", "s_y"]].to_numpy()[: epoch + 1]
+    np.testing.assert_allclose(points, np.column_stack([25 + 125 * means[:, 0], 129 - 125 * means[:, 1]]), atol=0.2)
+
+
+def test_the_slider_shows_the_numbers_of_each_epoch(page: Page, found: dict[str, Stored[CourseConfig]]) -> None:
+    check_plane(page, found, LAST)
+    slider = page.locator("#fcam-epoch")
+    slider.focus()
+    slider.press("Home")
+    check_plane(page, found, 0)
+    slider.press("ArrowRight")
+    check_plane(page, found, 1)
+    assert slider.get_attribute("aria-valuetext") == "epoch 1 of 5"
+    slider.fill("4")
+    check_plane(page, found, 4)
+    last = found["hard"].history.iloc[4]
+    said = page.locator('figure[data-paradigm="hard"] svg').get_attribute("aria-label")
+    assert said is not None and said.startswith("HA at epoch 4, test mosaics: attention and score above 0.8")
+    assert f"above 0.8 {last['cell_4_4']:.0f} %" in said and f"Mean attention {last['a_z']:.2f}" in said
+
+
+def test_the_switch_is_marked_where_the_slider_reaches_it(page: Page) -> None:
+    said = page.locator('figure[data-paradigm="hybrid"] figcaption')
+    page.get_by_role("button", name="at the switch").click()
+    assert page.locator("#fcam-epoch").input_value() == "2" and said.inner_text().endswith("still SA")
+    assert page.locator("#fcam-epoch").get_attribute("aria-valuetext") == "epoch 2 of 5, the switch"
+    page.locator("#fcam-epoch").press("ArrowRight")
+    assert said.inner_text().endswith("now HA")
+    track, mark = page.locator(".track").bounding_box(), page.locator(".switch").bounding_box()
+    assert track is not None and mark is not None
+    assert mark["x"] - track["x"] == pytest.approx(8 + (track["width"] - 16) * 2 / 5, abs=1)
+
+
+def test_buttons_go_to_their_epochs_and_never_beyond_the_last(page: Page) -> None:
+    for name, epoch in (("before training", 0), ("epoch 2", 2), ("two epochs later", 4), ("at the end", 5)):
+        page.get_by_role("button", name=name).click()
+        assert page.locator("#fcam-epoch").input_value() == str(epoch)
+
+
+def test_play_begins_anew_at_the_end_stops_there_and_can_be_paused(page: Page) -> None:
+    play, slider = page.locator(".play"), page.locator("#fcam-epoch")
+    play.focus()
+    play.press("Enter")
+    assert (slider.input_value(), play.inner_text()) == ("0", "Pause")
+    page.clock.run_for(1500)
+    assert slider.input_value() == "2"
+    play.press("Enter")
+    page.clock.run_for(5000)
+    assert (slider.input_value(), play.inner_text()) == ("2", "Play")
+    play.press("Enter")
+    page.clock.run_for(60_000)
+    assert (slider.input_value(), play.inner_text()) == ("5", "Play")
+
+
+def check_gallery(page: Page, found: dict[str, Stored[CourseConfig]], number: int, epoch: int) -> None:
+    """Every number of the table is the library's on that mosaic."""
+    classes = found["soft"].summary["class_names"]
+    for name, one in found.items():
+        kept = one.arrays(EXAMPLES)
+        row, alpha, prob = page.locator(f'tr[data-paradigm="{name}"]'), kept["alpha"][epoch, number], kept["prob"]
+        shown = row.locator(".weight").all_inner_texts()
+        np.testing.assert_allclose(np.array(shown, dtype=float), alpha, atol=0.00501)
+        bold = row.locator(".weight").evaluate_all("all => all.map(e => getComputedStyle(e).fontWeight === '700')")
+        assert bold.index(True) == alpha.argmax() and sum(bold) == 1
+        predicted, sure = prob[epoch, number].argmax(), prob[epoch, number].max()
+        sign = "\u2713right" if predicted == kept["label"][number] else "\u2717wrong"
+        said = re.sub(r"\s", "", row.locator(".said").text_content() or "")
+        assert said.startswith(f"{sign}:{classes[predicted]},")
+        assert float(said.split(",")[1]) == pytest.approx(sure, abs=0.00501)
+    label = classes[found["soft"].arrays(EXAMPLES)["label"][number]]
+    said = f"Test mosaic {number + 1}, label {label}, epoch {epoch}"
+    assert page.locator(".fcam-gallery caption").inner_text() == said
+
+
+def test_the_gallery_shows_each_mosaic_of_each_list_at_each_epoch(
+    page: Page, found: dict[str, Stored[CourseConfig]], data: dict[str, Any]
+) -> None:
+    gallery = data["gallery"]
+    for group, entry in enumerate(gallery["lists"]):
+        page.locator("#fcam-list").select_option(index=group)
+        numbers = [gallery["mosaics"][place]["number"] for place in entry["mosaics"]]
+        check_gallery(page, found, numbers[0], LAST)
+        page.get_by_role("button", name="Previous").press("Enter")  # from the first to the last
+        check_gallery(page, found, numbers[-1], LAST)
+        assert page.locator('[data-part="place"]').inner_text() == f"{len(numbers)} of {len(numbers)}"
+        for _ in range(2):
+            page.get_by_role("button", name="Next").press("Enter")
+        check_gallery(page, found, numbers[1 % len(numbers)], LAST)
+    page.locator("#fcam-gallery-epoch").press("ArrowLeft")
+    page.locator("#fcam-gallery-epoch").press("ArrowLeft")
+    check_gallery(page, found, numbers[1 % len(numbers)], LAST - 2)
+
+
+def test_the_pictures_are_the_segments_and_the_foreground_is_framed(
+    page: Page, found: dict[str, Stored[CourseConfig]]
+) -> None:
+    kept = found["soft"].arrays(EXAMPLES)
+    for number in range(3):  # of the list of the first mosaics
+        for segment, picture in enumerate(page.locator(".picture").all()):
+            shot = np.asarray(Image.open(io.BytesIO(picture.screenshot())).convert("L"), dtype=float)
+            middle = [(np.arange(8) * 2 + 1) * size // 16 for size in shot.shape]
+            expected = kept["segments"][number, segment]
+            assert np.abs(shot[np.ix_(*middle)] - expected).mean() < 12, (number, segment)
+            is_foreground = bool(kept["foreground"][number, segment])
+            assert (picture.evaluate("e => getComputedStyle(e).outlineStyle") == "solid") == is_foreground
+            assert ("foreground" in (picture.get_attribute("aria-label") or "")) == is_foreground
+        page.get_by_role("button", name="Next").click()
+
+
+def test_nothing_moves_and_nothing_is_wider_than_a_phone(page: Page) -> None:
+    page.locator("#fcam-epoch").fill("1")
+    page.locator("#fcam-list").select_option(index=1)
+    page.get_by_role("button", name="Next").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    empty = page.context.new_page()
+    empty.set_content(content(""))  # without data nothing is filled in
+    assert empty.evaluate(PLACES) == page.evaluate(PLACES)
+    empty.close()
+
+
+def test_every_control_and_picture_has_a_name(page: Page) -> None:
+    for entry in page.locator("input, select, section svg, .picture").all():
+        assert entry.get_attribute("aria-label") or entry.evaluate("e => e.labels?.length > 0")
+    identifiers = re.findall(r'\bid="([^"]+)"', skeleton())
+    assert len(set(identifiers)) == len(identifiers)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_number_of_every_cell_can_be_read(browser: Browser, data: dict[str, Any], theme: str) -> None:
+    context = browser.new_context(reduced_motion="reduce")
+    page = context.new_page()
+    one: dict[str, Any] = {"label": "x", "cells": [[p] * 25 for p in range(101)]}
+    one |= {name: [0] * 101 for name in ("accuracy", "focus_accuracy", "saif", "a_z", "s_y")}
+    made = {"epochs": list(range(101)), "switch": None, "paradigms": dict.fromkeys(PARADIGMS, one)}
+    page.set_content(content(data_script({**made, "gallery": data["gallery"]}), theme))
+    assert page.locator(".cell").first.evaluate("e => getComputedStyle(e).transitionDuration") == "0s"
+    colors = page.evaluate("""() => Array.from({length: 101}, (_, percent) => {
+      const slider = document.querySelector('#fcam-epoch');
+      slider.value = percent;
+      slider.dispatchEvent(new Event('input'));
+      const style = (name) => getComputedStyle(document.querySelector(name));
+      const channels = (color) => color.match(/[0-9.]+/g).map(Number);
+      return [channels(style('.empty').fill), channels(style('.cell').fill), Number(style('.cell').fillOpacity),
+              channels(style('.number').fill)];
+    })""")
+    context.close()
+    for percent, (empty, full, share, ink) in enumerate(colors):
+        ground = np.array(empty) * (1 - share) + np.array(full) * share
+        assert contrast(ground, np.array(ink)) >= MIN_CONTRAST, f"{percent} % on a {theme} page"
+
+
+def contrast(first: np.ndarray, second: np.ndarray) -> float:
+    """Contrast of two colours as WCAG 2 defines it."""
+    shares = np.stack([first, second]) / 255
+    linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+    low, high = sorted(linear @ [0.2126, 0.7152, 0.0722])
+    return float((high + 0.05) / (low + 0.05))
+
+
+def test_scripts_are_small_and_name_no_address() -> None:
+    for name in ("course.js", "gallery.js"):
+        text = (STATIC / name).read_text("utf-8")
+        assert len(text.encode()) < MAX_SCRIPT_BYTES
+        assert set(re.findall(r"https?://[^\"']+", text)) <= {"http://www.w3.org/2000/svg"}  # a name, never fetched
+
+
+@pytest.fixture(scope="module")
+def built() -> Path:
+    """The page in the built site."""
+    if not (path := SITE / "course.html").is_file():
+        pytest.fail("book/_build/html/course.html is missing: run `make book` first")
+    return path
+
+
+def test_the_built_page_works_from_a_file_and_is_light(browser: Browser, built: Path) -> None:
+    page, asked = browser.new_page(), list[str]()
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(built.as_uri())
+    assert page.locator(".fcam-course .number").count() == 100
+    assert page.locator('figure[data-paradigm="soft"] [data-part="saif"]').inner_text() != "\u2013"
+    page.close()
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    own = [built, *(SITE / "_static" / name for name in ("course.js", "gallery.js", "course.css"))]
+    assert sum(path.stat().st_size for path in own) < MAX_PAGE_BYTES
+
+
+def test_without_javascript_the_built_page_shows_its_pictures(browser: Browser, built: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(built.as_uri())
+    for picture in ("course-plane", "course-gallery"):
+        box = page.locator(f'img[src*="{picture}"]').bounding_box()
+        assert box is not None and box["width"] > 300 and box["height"] > 300
+    told = page.locator("section noscript p").all()
+    assert len(told) == 2 and all(sentence.is_visible() for sentence in told)
+    assert not page.locator("#fcam-epoch").is_visible() and not page.locator("#fcam-list").is_visible()
+    context.close()
+
+
+def test_other_pages_do_not_load_its_files(built: Path) -> None:
+    for page in ("explorer.html", "intro.html"):
+        text = (built.parent / page).read_text("utf-8")
+        assert not re.findall(r"_static/(?:course|gallery)\.", text)
+
+
+def test_what_the_page_says_of_the_plane_is_what_it_shows(built: Path) -> None:
+    """The sentences under "What to look for" and at the end of course.md, on the numbers in the built page."""
+    shown = json.loads(re.findall(r'id="fcam-course-data">(.*?)</script>', built.read_text("utf-8"), re.S)[0])
+    cells = {name: np.reshape(one["cells"], (-1, 5, 5)) for name, one in shown["paradigms"].items()}
+    measures, switch, last = shown["paradigms"], shown["switch"], shown["epochs"][-1]
+    for name in PARADIGMS:  # before training
+        assert abs(measures[name]["a_z"][0] - 1 / 5) < 0.02 and abs(measures[name]["s_y"][0] - 1 / 3) < 0.02
+        assert cells[name][0][:2, 1:3].sum() > 99.9
+    assert measures["soft"]["accuracy"][2] > 0.9 > 0.8 > measures["soft"]["focus_accuracy"][2]
+    assert (cells["soft"][2][:, 3:].sum(axis=1)[:4] > 5).all()
+    for name in ("hard", "lvml"):
+        assert 30 < cells[name][2][4, 4] < 35 and cells[name][2][4, :4].sum() < 4
+    assert cells["hybrid"][: switch + 1].tolist() == cells["soft"][: switch + 1].tolist()
+    outside = [grid[switch].sum() - grid[switch][4, 4] for grid in (cells["soft"],)]
+    assert cells["soft"][switch][:4, 4].sum() > 0.85 * outside[0]
+    assert cells["hybrid"][switch + 2][:4, 4].sum() < 0.35 * cells["hybrid"][switch][:4, 4].sum()
+    assert measures["hybrid"]["saif"][switch + 2] > measures["hybrid"]["saif"][switch] + 0.05
+    assert cells["soft"][last][0].sum() < 0.2
+    left, rest = cells["hard"][last][0].sum(), 100 - cells["hard"][last][4, 4]
+    assert 0.25 < left / rest < 0.45
+    gallery = shown["gallery"]
+    for place in gallery["lists"][0]["mosaics"]:
+        mosaic = gallery["mosaics"][place]
+        focus = mosaic["looks"]["hard"][2][5]
+        assert (focus == mosaic["foreground"]) == (gallery["classes"][mosaic["label"]] == "0")

@@ -1,0 +1,343 @@
+"""The built site in a real browser: nothing from elsewhere, nothing broken, readable in both schemes and on a phone."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+from urllib.request import urlopen
+
+import nbformat
+import pytest
+from page_scripts import AXE, CONTRAST, FILTERS, FOCUSED, INSPECT, OVERFLOW, PRINTED, RUN_AXE, SHIFTS
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE = ROOT / "book" / "_build" / "html"
+
+DESKTOP = ViewportSize(width=1280, height=900)
+PHONE = ViewportSize(width=390, height=844)
+# Contrast of text to its ground that WCAG 2 asks for at level AA.
+MIN_CONTRAST = 4.5
+# Two harmless messages of the theme: a constant declared twice, and a mode that is not set at first.
+KNOWN_MESSAGES = ("THEBE_JS_URL", "theme mode")
+# Bytes of a page as a web server sends them, text compressed; without MathJax and plotly, kept from page to page.
+MAX_PAGE_BYTES = 1_000_000
+COMPRESSED = (".html", ".js", ".css", ".svg", ".json")
+UNCOUNTED = ("_static/vendor_js/",)
+MAX_SHIFT = 0.05  # cumulative layout shift: how far the page moves under the reader's eyes while it loads
+FITS = {"page": 0, "parts": []}
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing about served files."""
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """The site on a local port."""
+    if not (SITE / "index.html").is_file():
+        pytest.fail("book/_build/html/index.html is missing: run `make book` first")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(SITE)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+class Visit:
+    """One browser page that writes down what it asks other hosts for and what goes wrong."""
+
+    def __init__(self, browser: Browser, base: str, scheme: str = "light") -> None:
+        self.base = base
+        self.foreign: list[str] = []
+        self.problems: list[str] = []
+        self.asked: set[str] = set()
+        context = browser.new_context(viewport=DESKTOP)
+        context.add_init_script(f"localStorage.setItem('mode', '{scheme}'); localStorage.setItem('theme', '{scheme}')")
+        context.add_init_script(SHIFTS)
+        self.page: Page = context.new_page()
+        self.page.on("request", self._note_request)
+        self.page.on("console", self._note_message)
+        self.page.on("pageerror", lambda error: self.problems.append(f"uncaught: {error}"))
+        self.page.on("requestfailed", self._note_failure)
+
+    def _note_request(self, request: Request) -> None:
+        self.asked.add(request.url.removeprefix(self.base))
+        if not request.url.startswith((self.base, "data:", "blob:")):
+            self.foreign.append(request.url)
+
+    def _note_failure(self, request: Request) -> None:
+        """A failed request, but for one that the browser gave up because the page was left (a redirect)."""
+        if request.failure != "net::ERR_ABORTED":
+            self.problems.append(f"failed: {request.url} ({request.failure})")
+
+    def _note_message(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and not any(known in message.text for known in KNOWN_MESSAGES):
+            self.problems.append(f"{message.text} ({message.location.get('url')})")
+
+    def open(self, path: str) -> Page:
+        """Load a page and wait until its formulas and fonts stand."""
+        self.page.goto(urljoin(self.base, path), wait_until="load")
+        self.page.evaluate("async () => { await window.MathJax?.startup?.promise; await document.fonts.ready; }")
+        return self.page
+
+    def close(self) -> None:
+        self.page.context.close()
+
+
+def pages() -> list[str]:
+    """Every page of the site, as a path below its root."""
+    return sorted(str(p.relative_to(SITE)) for p in SITE.rglob("*.html") if "_static" not in p.parts)
+
+
+def chapters() -> list[str]:
+    """The pages with text: without the index, the search and the redirection at the root."""
+    return [page for page in pages() if page not in ("genindex.html", "py-modindex.html", "search.html", "index.html")]
+
+
+def weight(asked: set[str]) -> int:
+    """Bytes of the files that a page asked for."""
+    total = 0
+    for url in asked:
+        file = SITE / unquote(urlsplit(url).path)
+        if file.is_file() and not url.startswith(UNCOUNTED) and "plotly" not in file.name:
+            content = file.read_bytes()
+            total += len(gzip.compress(content, 6) if file.suffix in COMPRESSED else content)
+    return total
+
+
+def looks(page: Page) -> dict[str, Any]:
+    """What does not fit on a phone and on a desk, text that is too pale, and filters over figures."""
+    found: dict[str, Any] = {}
+    for name, viewport in (("phone", PHONE), ("desktop", DESKTOP)):
+        page.set_viewport_size(viewport)
+        found[name] = page.evaluate(OVERFLOW)
+    found["pale"] = [text for text in page.evaluate(CONTRAST) if text["ratio"] < MIN_CONTRAST][:5]
+    found["filters"] = page.evaluate(FILTERS)
+    return found
+
+
+def printed(page: Page) -> dict[str, Any]:
+    """What stands beside the article on paper, the share of the width that it fills, and what is too wide."""
+    page.emulate_media(media="print")
+    found = page.evaluate(PRINTED) | {"overflow": page.evaluate(OVERFLOW)}
+    page.emulate_media(media="screen")
+    return found
+
+
+@pytest.fixture(scope="module")
+def crawl(browser: Browser, address: str) -> Iterator[dict[str, dict]]:
+    """Path of each chapter -> what stands on it, how it loads and how it looks, visited once in one browser page."""
+    visit = Visit(browser, address)
+    found = {}
+    for path in chapters():
+        visit.foreign, visit.problems, visit.asked = [], [], set()
+        page = visit.open(path)
+        found[path] = page.evaluate(INSPECT)
+        found[path] |= {"shift": page.evaluate("window.shifts"), "weight": weight(visit.asked)}
+        page.evaluate(AXE)
+        found[path] |= {"barriers": page.evaluate(RUN_AXE, None)}
+        found[path] |= {"looks": looks(page), "printed": printed(page)}
+        found[path] |= {"foreign": visit.foreign, "problems": visit.problems}
+    yield found
+    visit.close()
+
+
+def faults(crawl: dict[str, dict], key: str) -> dict[str, list]:
+    return {path: page[key] for path, page in crawl.items() if page[key]}
+
+
+def test_every_source_page_is_in_the_site(crawl: dict[str, dict]) -> None:
+    sources = {path.stem for path in (ROOT / "book").glob("*.md")}
+    sources |= {f"api/{path.stem}" for path in (ROOT / "book" / "api").glob("*.md")}
+    sources |= {f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")}
+    assert {path.removesuffix(".html") for path in crawl} == sources
+
+
+def test_no_page_asks_another_host_for_anything(crawl: dict[str, dict]) -> None:
+    assert not faults(crawl, "foreign")
+
+
+def test_no_page_reports_an_error(crawl: dict[str, dict]) -> None:
+    assert not faults(crawl, "problems")
+
+
+def test_every_image_loads_and_is_described(crawl: dict[str, dict]) -> None:
+    images = [(path, image) for path, page in crawl.items() for image in page["images"]]
+    assert not [(path, image["src"]) for path, image in images if not image["loaded"]]
+    bare = [(path, i["src"]) for path, i in images if len(i["alt"] or "") < 10 or i["alt"].endswith((".png", ".svg"))]
+    assert not bare, f"images without an alternative text: {bare}"
+
+
+def test_every_formula_is_typeset(crawl: dict[str, dict]) -> None:
+    assert sum(page["formulas"] for page in crawl.values()) > 20
+    assert {path: page["typeset"] for path, page in crawl.items()} == {p: page["formulas"] for p, page in crawl.items()}
+    assert not faults(crawl, "misread")
+
+
+def test_sub_and_superscripts_are_smaller_than_the_line(crawl: dict[str, dict]) -> None:
+    assert sum(page["scripts"] for page in crawl.values()) > 500
+    assert not faults(crawl, "oversized")
+    raw = [
+        (path, sign)
+        for path, page in crawl.items()
+        for sign in ("\\(", "\\[", "$$", "{eq}", "{ref}")
+        if sign in page["text"]
+    ]
+    assert not raw, f"unrendered source in the text: {raw}"
+
+
+def test_every_link_and_anchor_inside_the_site_exists(crawl: dict[str, dict], browser: Browser, address: str) -> None:
+    broken = []
+    for path, page in crawl.items():
+        for link in page["links"]:
+            target, anchor = urldefrag(urljoin(address + path, link))
+            if not target.startswith(address) or link.startswith("javascript:"):
+                assert urlsplit(target).scheme in ("http", "https", "mailto", "javascript"), f"{link} on {path}"
+                continue
+            relative = unquote(target.removeprefix(address)) or "index.html"
+            missing = not (SITE / relative).is_file()
+            if missing or (anchor and relative in crawl and unquote(anchor) not in crawl[relative]["anchors"]):
+                broken.append((path, link))
+    assert not broken
+
+
+def test_every_chapter_made_from_a_notebook_offers_it_executed(crawl: dict[str, dict], address: str) -> None:
+    for path in (path for path in crawl if path.startswith("notebooks/")):
+        (link,) = {link for link in crawl[path]["links"] if link.endswith(".ipynb") and "_sources" in link}
+        with urlopen(urljoin(address + path, link)) as response:
+            notebook = nbformat.reads(response.read().decode(), as_version=4)
+        cells = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+        assert cells and all(cell.execution_count for cell in cells)
+        assert str(ROOT) not in nbformat.writes(notebook)
+
+
+def test_no_button_leads_to_a_repository_or_a_launcher(crawl: dict[str, dict], browser: Browser, address: str) -> None:
+    visit = Visit(browser, address)
+    buttons = visit.open("intro.html").locator(".article-header-buttons a, .article-header-buttons button")
+    targets = [button.get_attribute("href") or "" for button in buttons.all()]
+    visit.close()
+    assert targets and not [target for target in targets if target.startswith("http")]
+
+
+@pytest.mark.parametrize("word", ["hybrid", "responsibilities"])
+def test_search_finds_a_word(word: str, browser: Browser, address: str) -> None:
+    visit = Visit(browser, address)
+    page = visit.open(f"search.html?q={word}")
+    page.wait_for_selector("#search-results ul.search li a")
+    hits = [hit.get_attribute("href") or "" for hit in page.locator("#search-results ul.search li a").all()]
+    assert any("notation.html" in hit for hit in hits)
+    assert not visit.foreign and not visit.problems
+    visit.close()
+
+
+def unfit(path: str, found: dict[str, Any]) -> list[str]:
+    """What is wrong with a page's looks, in words."""
+    wrong = [f"{path} on a {name}: {found[name]}" for name in ("phone", "desktop") if found[name] != FITS]
+    wrong += [f"{path}: {found['pale']} are too pale"] if found["pale"] else []
+    return wrong + ([f"{path}: the scheme recolours figures"] if set(found["filters"]) - {"none"} else [])
+
+
+def test_every_page_fits_its_screen_and_its_text_stands_out(crawl: dict[str, dict]) -> None:
+    assert not [wrong for path, page in crawl.items() for wrong in unfit(path, page["looks"])]
+
+
+def test_every_page_fits_its_screen_and_its_text_stands_out_in_the_dark(browser: Browser, address: str) -> None:
+    visit = Visit(browser, address, "dark")
+    wrong = []
+    for path in chapters():
+        page = visit.open(path)
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        wrong += unfit(path, looks(page))
+    assert not wrong
+    page.emulate_media(media="print")
+    assert page.evaluate(PRINTED)["ground"] == "rgb(255, 255, 255)", "a dark page prints dark"
+    assert not visit.foreign and not visit.problems
+    visit.close()
+
+
+def test_no_page_shuts_readers_out(crawl: dict[str, dict]) -> None:
+    assert not faults(crawl, "barriers")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast_as_axe_measures_it(scheme: str, browser: Browser, address: str) -> None:
+    visit = Visit(browser, address, scheme)
+    pale = {}
+    for path in ("intro.html", "explorer.html", "api/theory.html", "notebooks/02_accuracy_and_saif.html"):
+        page = visit.open(path)
+        page.evaluate(AXE)
+        pale[path] = page.evaluate(RUN_AXE, "color-contrast")
+    visit.close()
+    assert not {path: found for path, found in pale.items() if found}
+
+
+def test_pages_are_light_and_stand_still_while_they_load(crawl: dict[str, dict]) -> None:
+    assert not {path: page["weight"] for path, page in crawl.items() if page["weight"] > MAX_PAGE_BYTES}
+    assert not {path: page["shift"] for path, page in crawl.items() if page["shift"] > MAX_SHIFT}
+
+
+def test_on_paper_stands_the_article_alone(crawl: dict[str, dict]) -> None:
+    assert not {path: page["printed"]["beside"] for path, page in crawl.items() if page["printed"]["beside"]}
+    assert not {path: page["printed"]["width"] for path, page in crawl.items() if page["printed"]["width"] < 0.85}
+    wide = {path: page["printed"]["overflow"] for path, page in crawl.items() if page["printed"]["overflow"] != FITS}
+    assert not wide
+
+
+def test_a_keyboard_reaches_everything(browser: Browser, address: str) -> None:
+    visit = Visit(browser, address)
+    page = visit.open("notebooks/02_accuracy_and_saif.html")
+    reached = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate(FOCUSED))
+    assert all(stop["seen"] for stop in reached), [stop["what"] for stop in reached if not stop["seen"]]
+    assert "skip" in reached[0]["what"].lower(), "the first stop skips to the text"
+    for part in ("search-button", "bd-sidebar-primary", "article"):
+        assert any(part in stop["inside"] for stop in reached), f"no stop in {part}"
+    page.locator("details.hide summary").first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("details.hide").first.get_attribute("open") is not None, "folded code stays shut"
+    page.keyboard.press("Control+k")
+    page.wait_for_selector("dialog#pst-search-dialog[open]")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog#pst-search-dialog", state="hidden")
+    visit.close()
+
+
+def test_a_reader_can_switch_to_dark_and_it_stays(browser: Browser, address: str) -> None:
+    context = browser.new_context(viewport=DESKTOP, color_scheme="dark")
+    page = context.new_page()
+    page.goto(address + "intro.html")
+    assert page.evaluate("document.documentElement.dataset.theme") == "light", "the first visit is light"
+    for _ in range(3):
+        if page.evaluate("document.documentElement.dataset.mode") == "dark":
+            break
+        page.locator("button.theme-switch-button:visible").first.click()
+    page.goto(address + "notation.html")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    context.close()
+
+
+def test_the_folder_opens_without_a_server(browser: Browser) -> None:
+    visit = Visit(browser, SITE.as_uri() + "/")
+    visit.page.goto(f"{visit.base}index.html")
+    visit.page.wait_for_url("**/intro.html")
+    for path in chapters():
+        seen = visit.open(path).evaluate(INSPECT)
+        assert seen["typeset"] == seen["formulas"] and all(image["loaded"] for image in seen["images"]), path
+    assert not visit.foreign and not visit.problems
+    visit.page.goto(f"{visit.base}search.html?q=hybrid")
+    # Browsers forbid a page opened from disk to fetch the excerpts, but the list of hits needs none.
+    visit.page.wait_for_selector("#search-results ul.search li a")
+    assert not visit.foreign
+    visit.close()

@@ -1,0 +1,376 @@
+"""Captioning runs: evaluation by hand, phases that are shared, resumption to the same numbers, the command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from pandas.testing import assert_frame_equal
+from safetensors.torch import load_file
+
+from fcamlib import plots, store
+from fcamlib.__main__ import main
+from fcamlib.captioning import computing as caption_computing
+from fcamlib.captioning import tables as caption_tables
+from fcamlib.captioning import training as caption_training
+from fcamlib.captioning.computing import trained_captioner
+from fcamlib.captioning.evaluation import CaptionEvaluator
+from fcamlib.captioning.metrics import coverage
+from fcamlib.captioning.model import Captioner
+from fcamlib.captioning.runs import CaptionRun, caption_run
+from fcamlib.captioning.training import CaptionTrainer
+from fcamlib.checkpoint import Row
+from fcamlib.config.caption_runs import CaptionRunConfig, caption_experiment
+from fcamlib.config.captions import ScenesConfig
+from fcamlib.data.captions import CaptionData, CaptionTask, ObjectBoxes, caption_task
+from fcamlib.data.features import FrozenEncoder
+from fcamlib.data.scenes import scenes_files
+from fcamlib.data.sdc import Bank
+from fcamlib.errors import DivergenceError, UserError
+from fcamlib.numerics import PLAIN
+
+WORDS = ("<pad>", "<start>", "<end>", "<unk>", "a", "dark", "light", "dot", "bar", "spot")
+CATEGORIES = ("dot", "bar")
+SMALL = {
+    "epochs": 4, "switch_epoch": 2, "batch_size": 7, "precision": "float64", "device": "cpu", "region_dim": 8,
+    "attention_dim": 4, "embedding_dim": 4, "hidden_dim": 6, "encoder_learning_rate": 0.01,
+    "decoder_learning_rate": 0.01,
+}  # fmt: skip
+
+
+def split(number: int, seed: int) -> CaptionData:
+    """Pictures of 16 x 16 pixels with an object in one of their four cells, each with two captions of two lengths."""
+    draws = np.random.default_rng(seed)
+    cell, category, shade = (
+        draws.integers(4, size=number),
+        draws.integers(2, size=number),
+        draws.integers(2, size=number),
+    )
+    pixels = np.full((number, 16, 16, 3), 90, dtype=np.uint8)
+    captions, boxes = [], []
+    for row in range(number):
+        y, x = divmod(int(cell[row]), 2)
+        part = pixels[row, 8 * y : 8 * y + 8, 8 * x : 8 * x + 8]
+        part[:, :, category[row]] = 255 * shade[row]
+        noun = CATEGORIES[category[row]]
+        captions.append((("a", ("dark", "light")[shade[row]], noun), (noun,)))
+        boxes.append(ObjectBoxes((int(category[row]),), torch.tensor([[x / 2, y / 2, x / 2 + 0.5, y / 2 + 0.5]])))
+    flat = [(row, words) for row, own in enumerate(captions) for words in own]
+    tokens = torch.zeros(len(flat), 5, dtype=torch.long)
+    for place, (_, words) in enumerate(flat):
+        numbers = [1, *(WORDS.index(word) for word in words), 2]
+        tokens[place, : len(numbers)] = torch.tensor(numbers)
+    picture = torch.tensor([row for row, _ in flat])
+    bank = Bank(torch.from_numpy(pixels), 1 / 127.5, -1.0, pictures=True)
+    return CaptionData(bank, picture, tokens, tuple(captions), tuple(boxes), torch.arange(number))
+
+
+def small_task(seed: int = 0) -> CaptionTask:
+    splits = {name: split(number, seed + place) for place, (name, number) in enumerate(SIZES.items())}
+    naming = torch.tensor([-1] * 7 + [0, 1, 0])  # a spot is a dot
+    return CaptionTask(splits, WORDS, CATEGORIES, naming, "scenes")
+
+
+SIZES = {"train": 20, "validation": 5, "test": 9}
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A store of this test's own, and the small task in place of the scenes."""
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
+    monkeypatch.setattr(caption_computing, "caption_task", lambda data, seed, device=None: small_task(seed))
+    yield tmp_path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> list[CaptionRun]:
+    """Runs of one epoch a phase: two seeds of all paradigms."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FCAM_RESULTS", str(tmp_path_factory.mktemp("finished")))
+        patch.setattr(caption_computing, "caption_task", lambda data, seed, device=None: small_task(seed))
+        given = {"epochs": 2, "switch_epoch": 1}
+        paradigms = ("soft", "hard", "hybrid")
+        return [caption_run(config(name, seeds=str(seed), **given)) for seed in (0, 1) for name in paradigms]
+
+
+def config(paradigm: str = "hybrid", **changes: Any) -> CaptionRunConfig:
+    (found,) = caption_experiment({**SMALL, "paradigms": paradigm, **changes}).configs()
+    return found
+
+
+def model_of(run_config: CaptionRunConfig, task: CaptionTask) -> Captioner:
+    shape = task.splits["train"].pictures.segment_shape
+    generator = torch.Generator().manual_seed(run_config.seed)
+    return Captioner(run_config.model, shape, len(task.vocabulary), generator).double()
+
+
+def test_scores_of_objects_are_those_of_the_greedy_caption_step_by_step() -> None:
+    run_config, task = config("soft"), small_task()
+    numerics = caption_training.numerics_of(run_config.training)
+    model, evaluator = model_of(run_config, task), CaptionEvaluator(task, "test", 15, numerics)
+    evaluator.chunk = 4  # chunks of unequal size
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(3.0)
+    scores = evaluator.evaluate(model, "hard")
+    data = task.splits["test"]
+    for row in range(len(data.references)):
+        with torch.inference_mode():
+            regions = model.regions(data.pictures.rows(torch.tensor([row]), torch.float64))
+            state, word, best = model.start(regions.values), torch.tensor([1]), (-1.0, 0.0)
+            covered = coverage(data.objects[row].box.numpy(), 4)
+            for _ in range(15):
+                log_prob, log_alpha, _, state = model.step(regions, state, word, "mode")
+                wanted = [7, 9] if data.objects[row].category == (0,) else [8]
+                named = float(log_prob[0, wanted].exp().sum())
+                if named > best[0]:
+                    best = (named, float(log_alpha[0].exp().numpy() @ covered))
+                log_prob[0, :2] = -torch.inf
+                word = log_prob.argmax(dim=1)
+                if int(word) == 2:
+                    break
+        assert scores.objects.s_y[row] == pytest.approx(best[0], rel=1e-12)
+        assert scores.objects.a_z[row] == pytest.approx(best[1], rel=1e-12)
+    assert scores.objects.area == pytest.approx(np.full(9, 0.25))
+    assert len({len(caption) for caption in scores.captions}) > 1 and scores.objects.picture.tolist() == list(range(9))
+
+
+def test_loss_of_a_split_is_the_mean_over_words_whatever_the_chunks() -> None:
+    run_config, task = config("soft"), small_task()
+    model, numerics = model_of(run_config, task), caption_training.numerics_of(run_config.training)
+    found = set()
+    for chunk in (1, 4, 250):
+        evaluator = CaptionEvaluator(task, "test", 15, numerics)
+        evaluator.chunk = chunk
+        found.add(round(evaluator.evaluate(model, "soft").loss, 12))
+    assert len(found) == 1
+
+
+def test_soft_attention_and_the_hybrid_share_their_first_phase_and_differ_after_it(finished: list[CaptionRun]) -> None:
+    soft, hard, hybrid = (run.history.drop(columns="seconds") for run in finished[:3])
+    assert_frame_equal(soft.iloc[:1], hybrid.iloc[:1])
+    assert soft["paradigm"].tolist() == ["soft"] * 2 and hybrid["paradigm"].tolist() == ["soft", "hard"]
+    assert soft["train_loss"][1] != hybrid["train_loss"][1]
+    assert hard["train_loss"][0] != soft["train_loss"][0]
+    first = finished[0].config.prefix
+    assert first is not None and first == finished[2].config.prefix
+    assert (finished[0].folder.parent / first.name / store.SUMS).is_file()
+
+
+def test_the_second_phase_begins_from_the_weights_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[dict[str, torch.Tensor]] = []
+    original = CaptionTrainer.__init__
+
+    def spy(self: CaptionTrainer, run_config: CaptionRunConfig, model: Captioner, task: CaptionTask) -> None:
+        begun.append({name: value.clone() for name, value in model.state_dict().items()})
+        original(self, run_config, model, task)
+        assert not self.optimizer.state and bool(self.baseline.isnan().all())
+
+    monkeypatch.setattr(CaptionTrainer, "__init__", spy)
+    run_config = config("hybrid")
+    caption_run(run_config)
+    assert run_config.prefix is not None
+    first = store.find(run_config.prefix)
+    assert first is not None
+    for name, value in load_file(first.folder / "model.safetensors").items():
+        assert torch.equal(begun[1][name], value)
+
+
+class Stopped(Exception):
+    """What a test ends a training with."""
+
+
+@pytest.mark.parametrize(("paradigm", "stop"), [("soft", 1), ("hybrid", 3), ("hard", 3)])
+def test_a_resumed_run_equals_an_uninterrupted_one(
+    own_store: Path, monkeypatch: pytest.MonkeyPatch, paradigm: str, stop: int
+) -> None:
+    whole = caption_run(config(paradigm))
+    scores, weights = whole.arrays("scores.npz"), load_file(whole.folder / "model.safetensors")
+    history, summary = whole.history, whole.summary["splits"]
+    monkeypatch.setenv("FCAM_RESULTS", str(own_store / "other"))
+    monkeypatch.setattr(caption_training, "CHECKPOINT_SECONDS", -1.0)
+
+    def interrupt(row: Row) -> None:
+        if row["epoch"] == stop + 1:  # after the checkpoint of epoch `stop`
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        caption_run(config(paradigm), interrupt)
+    seen: list[int] = []
+    resumed = caption_run(config(paradigm), lambda row: seen.append(row["epoch"]))
+    assert seen == list(range(stop + 1, 5)), "what was done is done again"
+    assert_frame_equal(resumed.history.drop(columns="seconds"), history.drop(columns="seconds"), check_exact=True)
+    assert resumed.summary["splits"] == summary
+    for name, value in resumed.arrays("scores.npz").items():
+        assert np.array_equal(value, scores[name])
+    for name, tensor in load_file(resumed.folder / "model.safetensors").items():
+        assert torch.equal(tensor, weights[name])
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_other_ones(finished: list[CaptionRun]) -> None:
+    again = caption_run(finished[1].config)
+    assert again.folder != finished[1].folder, "looked up, not computed"
+    histories = [run.history.drop(columns="seconds") for run in (finished[1], again, finished[4])]
+    assert_frame_equal(histories[0], histories[1], check_exact=True)
+    assert not histories[0]["train_loss"].equals(histories[2]["train_loss"])
+
+
+def test_a_stored_run_is_looked_up_and_a_model_can_be_read_from_it(
+    finished: list[CaptionRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = finished[2]
+    monkeypatch.setenv("FCAM_RESULTS", str(run.folder.parent))
+    monkeypatch.setattr(CaptionTrainer, "train", None)
+    assert caption_run(run.config).folder == run.folder
+    model, task = trained_captioner(run)
+    evaluator = CaptionEvaluator(task, "test", 15, caption_training.numerics_of(run.config.training))
+    scores = evaluator.evaluate(model, "hard")
+    assert scores.summary(task.splits["test"].references)["bleu4"] == run.summary["splits"]["test"]["bleu4"]
+    assert scores.objects.a_z.astype(np.float32).tolist() == run.arrays("scores.npz")["a_z"].tolist()
+
+
+def test_what_is_stored_agrees_with_itself_and_is_whole(finished: list[CaptionRun]) -> None:
+    run = finished[1]
+    assert store.damage(run.folder) == ""
+    test, scores = run.summary["splits"]["test"], run.arrays("scores.npz")
+    assert test["n"] == 9 and test["n_objects"] == len(scores["a_z"]) == 9
+    assert test["ftpt"] + test["ffpt"] + test["ftpf"] + test["ffpf"] == pytest.approx(1, abs=1e-12)
+    assert test["saif"] == pytest.approx(test["histogram"][2][2] / 100)
+    assert test["saif_curve"][30] == pytest.approx(test["saif"])
+    assert test["mentioned"] == pytest.approx(scores["mentioned"].mean())
+    kept = run.arrays("examples.npz")
+    assert kept["alpha"].sum(axis=2) == pytest.approx(np.ones(kept["alpha"].shape[:2]), abs=1e-6)
+    assert kept["picture"].dtype == np.uint8
+    assert np.array_equal(kept["picture"], small_task().splits["test"].pictures.values[:6].numpy())
+
+
+def test_a_loss_that_is_not_a_number_stops_with_its_step() -> None:
+    run_config = config("soft", decoder_learning_rate=0.01)
+    task = small_task()
+    model = model_of(run_config, task)
+    with torch.no_grad():
+        model.output.bias[4] = torch.nan
+    assert run_config.prefix is not None
+    trainer = CaptionTrainer(run_config.prefix, model, task)
+    with pytest.raises(DivergenceError, match=r"the soft loss became NaN or infinite at step 1 of phase 1 \(epoch 1\)"):
+        trainer.train(None, None)
+
+
+def test_training_learns_to_name_and_to_attend() -> None:
+    """Four cells, two categories: attention finds the object's cell, where uniform weights have 0.25."""
+    given = {"epochs": 30, "switch_epoch": 20, "attention_dim": 8, "hidden_dim": 16, "evaluate_every": 30}
+    finished = caption_run(config("soft", **given))
+    test = finished.summary["splits"]["test"]
+    assert test["mentioned"] == 1.0 and test["bleu1"] > 99 and test["a_z"] > 0.35, test
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"dataset": "flickr"}, "dataset='flickr' is unknown: choose scenes, coco or coco:PATH"),
+        ({"epochs": "3", "switch_epoch": "3"}, "switch_epoch=3 does not lie inside epochs=3"),
+        ({"paradigms": "lvml"}, "paradigms='lvml' is not allowed: choose 'soft', 'hard' or 'hybrid'"),
+        ({"seeds": "0,0"}, "seeds=0,0 names a value twice"),
+        ({"epoch": "3"}, "'epoch' is not a parameter: did you mean 'epochs'?"),
+        ({"words": "more.yaml"}, "words=more.yaml does not belong to dataset='scenes': leave it out"),
+        ({"teacher_forcing": "2"}, "teacher_forcing='2' is not allowed: give 1.0 or less"),
+    ],
+)
+def test_a_wrong_parameter_is_refused_in_one_sentence(parameters: dict[str, str], sentence: str) -> None:
+    with pytest.raises(UserError) as error:
+        caption_experiment(parameters)
+    assert sentence in str(error.value) and str(error.value).endswith(".")
+
+
+def test_the_paradigms_differ_in_their_losses_alone() -> None:
+    runs = caption_experiment({"paradigms": "soft,hard,hybrid"}).configs()
+    dumped = [run.model_dump() for run in runs]
+    assert [run.paradigm for run in runs] == ["soft", "hard", "hybrid"]
+    for phase in [phase for run in dumped for phase in run["phases"]]:
+        phase.pop("paradigm")
+    assert dumped[0] == dumped[1] == dumped[2]
+
+
+def test_the_command_trains_and_shows_what_is_stored() -> None:
+    options = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    result = CliRunner().invoke(main, ["caption", "--paradigm", "soft,hybrid", "--seed", "0", *options])
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert len(lines) == 2 and all("BLEU-4" in line and "(n = 9)" in line for line in lines)
+    shown = CliRunner().invoke(main, ["caption", "--paradigm", "hybrid", "--json", *options])
+    assert json.loads(shown.output)["name"] in lines[1]
+    refused = CliRunner().invoke(main, ["caption", "--paradigm", "lvml"])
+    assert refused.exit_code == 2 and refused.output.startswith("fcam: paradigms='lvml' is not allowed")
+
+
+def test_a_recorded_run_is_found_and_its_weights_are_computed_where_they_are_needed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first = config("hybrid").prefix
+    assert first is not None
+    caption_run(first)
+    recorded = tmp_path / "recorded"
+    store.record(store.stored_results()[0], recorded)
+    monkeypatch.setattr("fcamlib.paths.recorded_dir", lambda: recorded)
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "new"))
+    assert caption_run(first).is_recorded
+    finished = caption_run(config("hybrid"))
+    assert len(finished.history) == 4
+    assert (tmp_path / "new" / first.name / "model.safetensors").is_file()
+
+
+def test_frozen_features_of_a_folder_in_the_layout_of_coco(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Scenes are written in that layout; a small network stands in for VGG19, whose weights are not at hand."""
+    torch.manual_seed(0)
+    network = FrozenEncoder(torch.nn.Conv2d(3, 6, 16, stride=16), "small", "0" * 64)
+    monkeypatch.setattr("fcamlib.data.features.vgg19_encoder", lambda weights="": network)
+    monkeypatch.setattr(caption_computing, "caption_task", caption_task)
+    monkeypatch.setenv("FCAM_DATA", str(tmp_path / "data"))
+    scenes = ScenesConfig(num_train=12, num_validation=2, num_test=7, image_size=64)
+    folder = scenes_files(scenes, 0)["train2014"].parent
+    given = {"dataset": f"coco:{folder}", "num_validation": 2, "image_size": 64, "epochs": 2, "switch_epoch": 1}
+    run_config = config("hybrid", **given)
+    assert run_config.model.encoder == "features" and str(tmp_path) not in run_config.portable().model_dump_json()
+    finished = caption_run(run_config)
+    kept = finished.arrays("examples.npz")
+    assert kept["alpha"].shape[::2] == (6, 16) and "picture" not in kept, "photographs are not copied"
+    assert not any(name.startswith("encoder") for name in load_file(finished.folder / "model.safetensors"))
+    assert finished.summary["splits"]["test"]["n"] == 7 and finished.summary["splits"]["test"]["n_objects"] > 0
+    plots.word_attention(**caption_tables.examples([finished], 0))
+
+
+def test_tables_and_figures_are_made_of_runs(finished: list[CaptionRun]) -> None:
+    runs = finished
+    table = caption_tables.bleu_table(runs)
+    expected = np.mean([run.summary["splits"]["test"]["bleu4"] for run in runs if run.config.paradigm == "hard"])
+    assert str(table.loc["HA", "BLEU-4"]).startswith(f"{expected:.1f} [") and table.loc["HA", "seeds"] == 2
+    shares = caption_tables.histogram_table(runs)
+    assert shares.sum(axis=1).to_numpy() == pytest.approx(100, abs=0.3)
+    claims = caption_tables.claims_table(runs)
+    saif = [[run.summary["splits"]["test"]["saif"] for run in runs if run.config.paradigm == name]
+            for name in ("hybrid", "soft")]  # fmt: skip
+    assert claims["mean and interval"].iloc[0].startswith(f"{(np.array(saif[0]) - np.array(saif[1])).mean():.3f} [")
+    assert len(caption_tables.claims_table(runs[:2])) == 1
+    frame = caption_tables.history_frame(runs)
+    assert len(frame) == 12 and frame["bleu4"].between(0, 1).all()
+    plots.caption_curves(frame, caption_tables.switch_epoch(runs))
+    shown = caption_tables.examples(runs, 1)
+    assert list(shown["examples"]) == ["soft", "hard", "hybrid"]
+    words = shown["examples"]["hard"].words
+    assert "<end>" not in words and len(shown["examples"]["hard"].alpha) == len(words)
+    figure = plots.word_attention(**shown)
+    titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
+    assert titles == [word for example in shown["examples"].values() for word in example.words or ["no words"]]
+
+
+def test_plain_numerics_are_enough_to_evaluate() -> None:
+    task = small_task()
+    model = model_of(config("soft"), task).float()
+    scores = CaptionEvaluator(task, "validation", 3, PLAIN).evaluate(model, "soft")
+    assert len(scores.captions) == 5 and max(map(len, scores.captions)) <= 3

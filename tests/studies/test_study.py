@@ -1,0 +1,285 @@
+"""Studies: each row is the run that it names, an interrupted study goes on, and tables say what the rows say."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from fcamlib import paths, store
+from fcamlib.__main__ import main
+from fcamlib.config import RECORDED_STUDIES, AblationExperiment, StudyConfig, experiment, study_experiment
+from fcamlib.errors import UserError
+from fcamlib.metrics import t_interval
+from fcamlib.row_log import append_row, read_rows
+from fcamlib.runs import run
+from fcamlib.studies import study as studies
+from fcamlib.studies import tables as study_tables
+from fcamlib.studies import training as study_training
+from fcamlib.studies.study import study
+
+SMALL = {
+    "num_train": 40,
+    "num_validation": 30,
+    "num_test": 50,
+    "epochs": 4,
+    "batch_size": 20,
+    "num_segments": "3,4",
+    "focus_networks": "linear,mlp:1x4:batch",
+    "classification_networks": "mlp:1x4",
+    "paradigms": "soft,lvml,hybrid",
+    "soft_shares": "0.25,0.75",
+}
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty results folder, and an empty one of recorded results."""
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
+    return tmp_path / "results"
+
+
+def config_of(**changes: Any) -> StudyConfig:
+    return study_experiment({**SMALL, **changes}).config()
+
+
+def test_a_study_is_every_combination_once_made_as_runs_are() -> None:
+    config = config_of(seeds="0,7", num_segments="3,4")
+    runs = list(config.runs())
+    assert len(runs) == len(config) == 2 * 2 * 1 * 4 * 2 and len({run.name for run in runs}) == len(runs)
+    asked = {"num_segments": 4, "focus_network": "mlp:1x4:batch", "classification_network": "mlp:1x4", "seeds": 7}
+    shared = {name: SMALL[name] for name in ("num_train", "num_validation", "num_test", "epochs", "batch_size")}
+    for paradigm, switch in (("soft", 0), ("lvml", 0), ("hybrid", 1), ("hybrid", 3)):
+        given = {**shared, **asked, "paradigms": paradigm, "switch_epoch": switch, "evaluate_every": 1_000_000}
+        assert experiment(given).configs()[0] in runs
+    assert re.fullmatch(r"study-digits-m3-n40-16x2-[0-9a-f]{8}", config.name)
+    again = StudyConfig.model_validate_json(config.model_dump_json())
+    assert again == config and again.name == config.name
+    swept = config_of(each_learning_rate="0.1,0.2", paradigms="hybrid", soft_shares=0.5, num_segments=3)
+    assert [[p.learning_rates for p in phases] for phases in swept.schedules] == [[(0.1,)] * 2, [(0.2,)] * 2]
+
+
+def test_a_row_has_the_numbers_of_the_run_that_it_names(results: Path) -> None:
+    config = config_of(num_segments=3, seeds=5, paradigms="hybrid,lvml", soft_shares=0.5, learning_rates="0.05,0.3")
+    rows = study(config).history
+    for row, one in zip(rows.to_dict("records"), config.runs(), strict=True):
+        finished = run(one)
+        test = finished.summary["splits"]["test"]
+        assert row["run"] == finished.folder.name and row["num_test"] == test["n"] == 50
+        for measure in ("accuracy", "focus_accuracy", "saif", "loss"):
+            assert row[measure] == test[measure]
+        last = finished.history.iloc[-1]
+        assert row["validation_accuracy"] == last["validation_accuracy"]
+        assert row["learning_rate"] == finished.history["learning_rate"].iloc[0]
+        assert row["last_learning_rate"] == last["learning_rate"]
+    assert rows.query("focus == 'linear'")["focus_parameters"].unique().tolist() == [64]
+    assert rows.query("focus != 'linear'")["focus_parameters"].unique().tolist() == [64 * 4 + 2 * 4 + 4 + 1]
+    assert rows["classifier_parameters"].unique().tolist() == [64 * 4 + 4 + 4 * 3 + 3]
+    assert rows["soft_share"].fillna(-1).tolist() == [0.5, -1, 0.5, -1]
+
+
+def test_a_study_is_stored_found_and_resumed_to_the_same_rows(
+    results: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_of(num_segments=3, paradigms="soft,hard")
+    seen: list[int] = []
+    whole = study(config, lambda row, done: seen.append(done))
+    assert seen == [1, 2, 3, 4] and whole.folder == results / config.name
+    assert study(config, lambda row, done: seen.append(done)).history.equals(whole.history) and len(seen) == 4
+    kept = store.record(whole, results.parent / "recorded")
+    assert study(config).is_recorded and {p.name for p in kept.folder.iterdir()} == {
+        "config.json",
+        "history.csv",
+        "summary.json",
+        store.SUMS,
+    }
+    kept.folder.rename(results.parent / "aside")
+
+    def stop(row: dict[str, Any], done: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        study(config, stop, fresh=True)
+    assert studies.rows_done(config) == 2
+    with (store.partial_dir(config) / studies.ROWS).open("a") as file:
+        file.write('{"run": "cut sho')  # as a kill leaves it
+    seen.clear()
+    resumed = study(config, lambda row, done: seen.append(done), fresh=True)
+    assert seen == [3, 4] and studies.rows_done(config) == 0
+    assert [r.levelno for r in caplog.records] == [logging.WARNING]
+    same = [name for name in whole.history if name != "seconds"]
+    pd.testing.assert_frame_equal(resumed.history[same], whole.history[same], check_exact=True)
+
+
+def test_the_training_that_is_interrupted_goes_on_from_its_checkpoint(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(num_segments=3, paradigms="hybrid", soft_shares=0.5, focus_networks="linear")
+    whole = study(config).history
+    monkeypatch.setattr("fcamlib.training.CHECKPOINT_SECONDS", -1.0)
+    real: Any = study_training.fit
+    calls: list[int] = []
+
+    def interrupted(*arguments: Any) -> Any:
+        def on_epoch(row: dict[str, Any]) -> None:
+            calls.append(row["epoch"])
+            if len(calls) == 4:
+                raise KeyboardInterrupt
+
+        return real(*arguments, on_epoch)
+
+    monkeypatch.setattr(study_training, "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        study(config, fresh=True)
+    resumed = study(config, fresh=True).history
+    assert calls == [1, 2, 3, 4, 4]  # not from the beginning
+    assert resumed.drop(columns="seconds").equals(whole.drop(columns="seconds"))
+
+
+def test_a_training_that_diverges_is_a_row_and_does_not_stop_the_others(results: Path) -> None:
+    deep = {"focus_networks": "mlp:3x64", "classification_networks": "mlp:3x64", "batch_size": 4}
+    config = config_of(num_segments=3, paradigms="soft", each_learning_rate="1e-2,100", **deep)
+    rows = study(config).history
+    lost = rows["failure"].notna()
+    assert 0 < lost.sum() < len(rows) and rows.loc[lost, ["accuracy", "saif"]].isna().all(axis=None)
+    assert rows.loc[lost, "failure"].str.contains("became NaN or infinite").all()
+    table = study_tables.results_table(rows)
+    assert table["seeds"].tolist() == ["1", "0 of 1"] and table["accuracy"].tolist()[1] == "-"
+    assert table.index.get_level_values("learning rate").tolist() == [0.01, 100.0]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"focus_networks": "mlp:2"}, "focus_network='mlp:2' is not understood: write KIND:DEPTHxWIDTH, and "),
+        ({"focus_networks": "linear,linear"}, "focus_networks=linear,linear names a value twice: give each once."),
+        ({"num_segments": "1"}, "num_segments='1' is not allowed: give 2 or more"),
+        ({"soft_shares": "1"}, "soft_shares='1' is not allowed: give less than 1.0"),
+        ({"soft_shares": "0.1"}, "soft_shares=0.1 of epochs=4 leaves a phase without an epoch: give a share nearer "),
+        ({"soft_shares": "0.5,0.51"}, "soft_shares=0.5,0.51 gives two equal switches with epochs=4: give shares "),
+        ({"each_learning_rate": 0.1, "learning_rates": 0.1}, "each_learning_rate and learning_rates exclude each "),
+        ({"dataset": "motifs"}, "dataset='motifs' is unknown: choose digits, cifar10, cifar100 or folder:PATH."),
+        ({"foreground": "3"}, "foreground=3 is one class: name at least two to tell apart."),
+        ({"focus_network": "mlp"}, "'focus_network' is not a parameter: did you mean 'focus_networks'?"),
+    ],
+)
+def test_wrong_parameters_are_one_sentence(parameters: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(sentence)}"):
+        config_of(**parameters)
+
+
+def test_an_ablation_is_three_studies_of_one_task() -> None:
+    given = {name: SMALL[name] for name in ("num_train", "num_validation", "num_test", "batch_size")}
+    ablation = AblationExperiment.model_validate(
+        {**given, "epochs": 8, "focus_networks": "linear,mlp:1x4", "classification_networks": "linear", "seeds": "0,1"}
+    )
+    capacities, switches, rates = ablation.capacities(), ablation.switches(), ablation.rates()
+    assert len({study.tasks for study in (capacities, switches, rates)}) == 1
+    assert [len(study.models) for study in (capacities, switches, rates)] == [2, 1, 1]
+    soft = {sum(p.epochs for p in phases if p.paradigm == "soft") for phases in switches.schedules}
+    assert soft == {0, 1, 2, 4, 6, 7, 8}
+    assert {phases[0].learning_rates for phases in rates.schedules} == {(r,) for r in (0.005, 0.01, 0.02, 0.05, 0.1)}
+
+
+def test_the_command_trains_lists_and_prints(results: Path) -> None:
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
+    options += ["--num-segments=3", "--paradigms=soft,hard", "--focus-networks=linear", "--seeds=0,1"]
+    config = config_of(num_segments=3, paradigms="soft,hard", focus_networks="linear", seeds="0,1")
+    assert CliRunner().invoke(main, ["study", *options, "--list"]).output == f"{config.name}  4 trainings, 0 done\n"
+    shown = CliRunner().invoke(main, ["study", *options])
+    assert shown.exit_code == 0, shown.output
+    values = study(config).history.query("paradigm == 'hard'")["accuracy"].to_numpy()
+    mean, low, high = t_interval(values)
+    (line,) = [line for line in shown.output.splitlines() if line.startswith("HA")]
+    assert f"{mean:.3f} [{low:.3f}, {high:.3f}]" in line and config.name in shown.output.splitlines()[-1]
+    printed = json.loads(CliRunner().invoke(main, ["study", *options, "--json"]).output)
+    assert printed["name"] == config.name and [row["accuracy"] for row in printed["rows"]][1::2] == values.tolist()
+    assert CliRunner().invoke(main, ["study", *options, "--list"]).output.endswith("4 trainings, stored\n")
+    for name, given in RECORDED_STUDIES.items():
+        listed = CliRunner().invoke(main, ["study", name, "--list"]).output
+        assert listed.startswith(f"{study_experiment(given).config().name}  ")
+    refused = CliRunner().invoke(main, ["study", "--focus-networks", "mlp:9"])
+    assert refused.exit_code == 2 and refused.output.count("\n") == 1 and "Traceback" not in refused.output
+
+
+def test_rows_are_kept_one_a_line_and_a_cut_line_costs_only_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    assert read_rows(path) == []
+    append_row(path, {"a": 1})
+    with path.open("a") as file:
+        file.write('{"a": 2')
+    append_row(path, {"a": 3})
+    assert read_rows(path) == [{"a": 1}, {"a": 3}] and len(caplog.records) == 1
+
+
+def made_up(gain: float = 0.1, loss: float = 0.0) -> pd.DataFrame:
+    """Rows of two tasks, three seeds and three paradigms; SA is the better in seed 0, HA in the others."""
+    rows = []
+    for number in (4, 10):
+        for seed, (soft, hard) in enumerate([(0.6, 0.5), (0.5, 0.6), (0.4, 0.5)]):
+            best = max(soft, hard)
+            for paradigm, saif in (("soft", soft), ("hard", hard), ("hybrid", best + gain + 0.001 * seed)):
+                accuracy = 0.9 - (loss if paradigm == "hybrid" else 0.0)
+                rows.append({"num_segments": number, "seed": seed, "paradigm": paradigm, "saif": saif})
+                rows[-1] |= {"accuracy": accuracy, "focus": "f", "classifier": "c", "soft_share": 0.5}
+                rows[-1] |= {"learning_rate": 0.1, "focus_accuracy": (saif + 0.05) / (1 if number == 4 else 8)}
+    return pd.DataFrame(rows)
+
+
+def test_gains_are_paired_by_seed_and_against_the_better_of_both() -> None:
+    frame = study_tables.gain_frame(made_up(), ["num_segments"])
+    assert frame["num_segments"].tolist() == [4, 10] and frame["n"].tolist() == [3, 3]
+    mean, low, high = t_interval([0.1, 0.101, 0.102])
+    assert np.allclose(frame[["saif", "saif_low", "saif_high"]], [[mean, low, high]] * 2)
+    assert np.allclose(frame["accuracy"], 0) and frame["verdict"].tolist() == ["holds"] * 2
+    worse = study_tables.gain_frame(made_up(gain=-0.2), ["num_segments"])
+    assert np.allclose(worse["saif"], -0.199) and worse["verdict"].tolist() == ["fails"] * 2
+    assert study_tables.gain_frame(made_up(loss=0.02), ["num_segments"])["verdict"].tolist() == ["fails"] * 2
+    counts = study_tables.verdict_counts(made_up(), ["num_segments"])
+    assert counts["combinations"].to_dict() == {"holds": 2}
+    shown = study_tables.gain_table(made_up(), ["num_segments"]).loc[4]
+    assert shown["SAIF gain"] == f"+{mean:.3f} [+{low:.3f}, +{high:.3f}]" and shown["H1"] == "holds"
+
+
+def test_each_switch_of_the_hybrid_is_compared_with_the_same_others() -> None:
+    rows = made_up()
+    rows = rows[rows["num_segments"] == 4].drop(columns="num_segments")
+    rows["soft_share"] = rows["paradigm"].map({"soft": 1.0, "hard": 0.0, "hybrid": 0.25})
+    later = rows[rows["paradigm"] == "hybrid"].assign(soft_share=0.75, saif=lambda r: r["saif"] - 0.05)
+    frame = study_tables.gain_frame(study_tables.by_switch(pd.concat([rows, later])), ["soft_share"])
+    assert frame["soft_share"].tolist() == [0.25, 0.75] and np.allclose(frame["saif"], [0.101, 0.051])
+
+
+def test_a_seed_that_diverged_is_left_out_and_none_left_is_not_run() -> None:
+    rows = made_up()
+    lost = (rows["num_segments"] == 4) & (rows["paradigm"] == "hard")
+    one = rows.copy()
+    one.loc[lost & (rows["seed"] == 1), ["saif", "accuracy"]] = np.nan
+    assert study_tables.gain_frame(one, ["num_segments"])["n"].tolist() == [2, 3]
+    rows.loc[lost, ["saif", "accuracy"]] = np.nan
+    frame = study_tables.gain_frame(rows, ["num_segments"])
+    assert frame["verdict"].tolist() == ["not run", "holds"] and np.isnan(frame["saif"].iloc[0])
+
+
+def test_whether_the_focus_finds_the_foreground() -> None:
+    rows = made_up()
+    rows.loc[(rows["num_segments"] == 10) & (rows["paradigm"] == "hard"), "focus_accuracy"] = [0.1, 0.09, 0.11]
+    rows.loc[(rows["num_segments"] == 4) & (rows["paradigm"] == "hybrid"), "focus_accuracy"] = [0.8, 0.81, 0.82]
+    rows.loc[(rows["num_segments"] == 4) & (rows["paradigm"] == "soft"), "focus_accuracy"] = [0.45, 0.5, 0.47]
+    found = study_tables.focus_table(rows)["finds it"]
+    assert found[4, "hybrid"] == "yes" and found[4, "SA"] == "better than guessing" and found[10, "HA"] == "no"
+    one = study_tables.focus_table(rows[rows["seed"] == 0])["finds it"]
+    assert set(one) == {"one seed"}
+    guessing = study_tables.chance(rows, num_classes=3)
+    assert guessing["focus_accuracy"].tolist() == [0.25, 0.1] and np.allclose(guessing["accuracy"], 1 / 3)

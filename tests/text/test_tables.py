@@ -1,0 +1,83 @@
+"""Tables of text runs, on a short run of generated posts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fcamlib.computing import trained_model
+from fcamlib.config import TextConfig, experiment
+from fcamlib.data.keywords import PHRASES
+from fcamlib.data.text import text_task, text_words
+from fcamlib.errors import UserError
+from fcamlib.numerics import Numerics
+from fcamlib.runs import run_all
+from fcamlib.store import Run
+from fcamlib.text.agreement import agreement
+from fcamlib.text.tables import agreement_table, posts_table, word_attention
+
+SIZES = {"num_train": 120, "num_validation": 30, "num_test": 40, "max_tokens": 8}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Run]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FCAM_RESULTS", str(tmp_path_factory.mktemp("results")))
+        grid = {"dataset": "keywords", "paradigms": "lvml,logit_mixture", "epochs": 1, "seeds": "2,5", **SIZES}
+        yield run_all(experiment(grid).configs())
+
+
+def test_agreement_is_that_of_the_trained_models(runs: list[Run]) -> None:
+    assert all("agreement" in run.summary for run in runs)
+    table = agreement_table(runs)
+    assert table.index.tolist() == ["LVML", "logit mixture"] and table["seeds"].tolist() == [2, 2]
+    values = []
+    for run in runs[:2]:
+        model, task = trained_model(run)
+        numerics = Numerics.of(run.config.training)
+        values.append(agreement(model, task.splits["test"], "lvml", numerics=numerics))
+    for column, name in (("token F1", "token_f1"), ("AUPRC", "auprc"), ("sufficiency", "sufficiency")):
+        mean = sum(getattr(value, name) for value in values) / 2
+        assert table[column].iloc[0].startswith(f"{mean:.3f} [")
+
+
+def test_words_and_attention_of_a_generated_post(runs: list[Run]) -> None:
+    shown = word_attention(runs, place=3)
+    marked = " ".join(shown.index[shown["rationale"] == "yes"])
+    assert marked in {phrase for phrases in PHRASES.values() for phrase in phrases}
+    for column in shown.columns[1:]:
+        assert shown[column].astype(float).sum() == pytest.approx(1.0, abs=0.05)
+
+
+def test_words_are_numbered_as_the_bank_is() -> None:
+    config = TextConfig(source="keywords", **SIZES)
+    task, words = text_task(config, 4), text_words(config, 4)
+    assert len(words) == len(task.bank.values) and words[0] == "(unknown)"
+    train = task.splits["train"]
+    row = int(train.has_foreground.nonzero()[0])
+    phrase = " ".join(words[number] for number in train.segments[row][train.foreground[row]].tolist())
+    assert phrase in PHRASES[task.class_names[int(train.label[row])]]
+
+
+def test_posts_are_counted_and_never_shown() -> None:
+    task = text_task(TextConfig(source="keywords", **SIZES), 0)
+    table = posts_table(task)
+    train = task.splits["train"]
+    assert (table.loc["train", "posts"], table.loc["train", "longest"]) == (120, 8)
+    for label, name in enumerate(("weather", "music", "neither")):
+        assert table.loc["train", name] == int((train.label == label).sum())
+    assert table.loc["train", "with rationale"] == int((train.label < 2).sum())
+    assert table.loc["train", "unknown words"] == "0.0%"
+    assert train.mask is not None
+    lengths = train.mask.sum(dim=1).double()
+    assert table.loc["train", "words a post"] == pytest.approx(float(lengths.mean()), abs=0.051)
+
+
+def test_real_posts_are_refused(runs: list[Run], tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    data = TextConfig(source="hatexplain")
+    run.__dict__["config"] = runs[0].config.model_copy(update={"data": data})
+    with pytest.raises(UserError, match="posts of dataset='hatexplain' are not shown"):
+        word_attention([run])

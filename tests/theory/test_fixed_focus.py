@@ -1,0 +1,187 @@
+"""Fixed focus in closed form: against an ODE solver, automatic differentiation and its own equations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from math import log
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.integrate import solve_ivp
+from torch import Tensor
+
+from fcamlib.errors import UserError
+from fcamlib.losses import hard_attention_loss, lvml_loss, soft_attention_loss
+from fcamlib.theory import fixed_focus
+from fcamlib.theory.fixed_focus import incentive, incentive_at, loss, margin
+
+PARADIGMS = ("soft", "hard", "lvml")
+alphas = st.one_of(st.floats(0, 1), st.floats(0, 1e-6))
+times = st.one_of(st.just(0.0), st.floats(-8, 12).map(lambda exponent: 10**exponent))
+classes = st.one_of(st.integers(2, 50), st.integers(2, 1_000_000))
+
+
+def library_loss(paradigm: str, mu: Tensor, alpha: Tensor, num_classes: int, num_segments: int = 3) -> Tensor:
+    """The loss of one instance of class 0 from whole logits, by the library's losses: no closed form."""
+    logits = torch.cat([mu[None], torch.zeros(num_classes - 1, dtype=torch.float64)])
+    weights = torch.cat([alpha[None], ((1 - alpha) / (num_segments - 1)).expand(num_segments - 1)])[None]
+    label = torch.tensor([0])
+    if paradigm == "soft":
+        return soft_attention_loss((alpha * logits)[None], label)  # background is zero
+    own = logits.log_softmax(dim=0)[:1]
+    likelihood = torch.cat([own, torch.full((num_segments - 1,), -log(num_classes), dtype=torch.float64)])[None]
+    return {"hard": hard_attention_loss, "lvml": lvml_loss}[paradigm](weights.log(), likelihood)
+
+
+def scalar(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64, requires_grad=True)
+
+
+def flow_of(paradigm: str, alpha: float, num_classes: int) -> Callable[[float, np.ndarray], list[float]]:
+    """The margin's velocity from the library's losses alone.
+
+    A class's own column moves by the mean over C classes; the margin by the difference of two entries, which share
+    the gradient in the proportion 1 : -1/(C-1).
+    """
+
+    def velocity(t: float, state: np.ndarray) -> list[float]:
+        mu = scalar(float(state[0]))
+        (slope,) = torch.autograd.grad(
+            library_loss(paradigm, mu, torch.tensor(alpha, dtype=torch.float64), num_classes), mu
+        )
+        return [-slope.item() * (1 + 1 / (num_classes - 1)) / num_classes]
+
+    return velocity
+
+
+@pytest.mark.parametrize("paradigm", PARADIGMS)
+@pytest.mark.parametrize("alpha", [0.05, 0.4, 1.0])
+@pytest.mark.parametrize("num_classes", [2, 7])
+def test_margin_is_that_of_an_independent_ode(paradigm: str, alpha: float, num_classes: int) -> None:
+    t = np.array([0.0, 0.3, 4.0, 60.0])
+    solved = solve_ivp(
+        flow_of(paradigm, alpha, num_classes), (0, 60), [0.0], method="RK45", t_eval=t, rtol=1e-8, atol=1e-10
+    )
+    assert solved.success
+    assert_allclose(margin(paradigm, alpha, t, num_classes), solved.y[0], rtol=1e-6, atol=1e-8)
+
+
+@given(st.sampled_from(PARADIGMS), alphas, times, classes)
+def test_margin_satisfies_its_equation(paradigm: str, alpha: float, t: float, c: int) -> None:
+    mu, n = float(margin(paradigm, alpha, t, c)), c - 1
+    growth, decay = np.expm1(mu), -np.expm1(-mu)
+    if paradigm == "soft":
+        left, right = np.expm1(alpha * mu) + n * alpha * mu, alpha**2 * t
+    elif paradigm == "hard":
+        left, right = growth + n * mu, alpha * t
+    else:
+        left = alpha * (growth + n * mu) + (1 - alpha) / c * (growth + 2 * n * mu + n**2 * decay)
+        right = alpha * t
+    assert mu >= 0
+    assert_allclose(left, right, rtol=1e-10, atol=1e-290)
+
+
+@given(st.sampled_from(PARADIGMS), alphas, times, classes)
+def test_closed_forms_are_finite_and_ordered(paradigm: str, alpha: float, t: float, c: int) -> None:
+    early, late = (float(loss(paradigm, alpha, time, c)) for time in (t, 2 * t))
+    assert 0 <= late <= early * (1 + 1e-12) <= log(c) * (1 + 1e-10)
+    assert 0 <= float(incentive(paradigm, alpha, t, c)) < np.inf
+    mu = margin("hard", alpha, t, c)
+    assert float(margin("lvml", alpha, t, c)) >= float(mu) * (1 - 1e-9)  # r >= alpha: LVML is the faster one
+    # Jensen at the same classifier.
+    assert fixed_focus.loss_at("lvml", mu, alpha, c) <= fixed_focus.loss_at("hard", mu, alpha, c) + 1e-12
+
+
+@pytest.mark.parametrize("paradigm", PARADIGMS)
+@pytest.mark.parametrize("alpha", [0.2, 0.7, 1.0])
+@pytest.mark.parametrize("t", [0.0, 5.0, 800.0])
+def test_loss_and_incentive_by_automatic_differentiation(paradigm: str, alpha: float, t: float) -> None:
+    mu = float(margin(paradigm, alpha, t, 6))
+    at = scalar(min(alpha, 1 - 1e-12))  # the losses take the logarithm of the background's weight
+    value = library_loss(paradigm, torch.tensor(mu, dtype=torch.float64), at, 6)
+    (slope,) = torch.autograd.grad(value, at)
+    assert_allclose(loss(paradigm, alpha, t, 6), value.item(), rtol=1e-9)
+    assert_allclose(incentive(paradigm, alpha, t, 6), -slope.item(), rtol=1e-8, atol=1e-12)
+
+
+def test_binary_case_by_hand() -> None:
+    """C = 2: the logistic loss. With alpha mu = 1, SA needs alpha^2 t = e; HA at mu = 1 needs alpha t = e."""
+    assert_allclose(margin("soft", 0.5, 4 * np.e, 2), 2.0, rtol=1e-14)
+    assert_allclose(margin("hard", 0.5, 2 * np.e, 2), 1.0, rtol=1e-14)
+    assert_allclose(margin("lvml", 1.0, np.e, 2), 1.0, rtol=1e-14)
+    # alpha = 1/2: e^mu - 1 + mu + (e^mu - 1 + 2 mu + 1 - e^-mu)/2 = t.
+    assert_allclose(margin("lvml", 0.5, np.e + (np.e + 2 - 1 / np.e) / 2, 2), 1.0, rtol=1e-14)
+    assert_allclose(loss("soft", 0.5, 4 * np.e, 2), np.log1p(np.exp(-1)), rtol=1e-14)
+    assert_allclose(loss("hard", 0.5, 2 * np.e, 2), (np.log1p(np.exp(-1)) + log(2)) / 2, rtol=1e-14)
+    assert_allclose(incentive("soft", 0.5, 4 * np.e, 2), 2 / (np.e + 1), rtol=1e-14)
+    assert_allclose(incentive("hard", 0.5, 2 * np.e, 2), log(2 * np.e / (np.e + 1)), rtol=1e-14)
+
+
+def test_limits_of_alpha() -> None:
+    t = np.array([0.0, 1.0, 1e4])
+    for paradigm in PARADIGMS:
+        assert_allclose(margin(paradigm, 0.0, t, 20), 0.0, atol=0)
+        assert_allclose(loss(paradigm, 0.0, t, 20), log(20), rtol=1e-12)
+        assert_allclose(margin(paradigm, 1e-9, t, 20), 1e-9 * t / 20, rtol=1e-4)  # first order, alike for all
+        assert_allclose(margin(paradigm, 1.0, t, 20), margin("hard", 1.0, t, 20), rtol=1e-13)
+        assert_allclose(loss(paradigm, 1.0, t, 20), loss("soft", 1.0, t, 20), rtol=1e-12)
+    assert margin("lvml", 0.3, 0.0, 5) == 0.0
+
+
+def test_incentives_part_at_second_order() -> None:
+    """I = (N/C) mu + kappa mu^2, with the stated kappas (F6)."""
+    c, n, mu = 5, 4, 1e-4
+    for alpha in (0.0, 0.3, 1.0):
+        kappa = {
+            "soft": -alpha * n / c**2,
+            "hard": -n / (2 * c**2),
+            "lvml": n * (c - 2) / (2 * c**2) - alpha * n**2 / c**2,
+        }
+        for paradigm, expected in kappa.items():
+            second = (incentive_at(paradigm, mu, alpha, c) - n / c * mu) / mu**2
+            assert_allclose(second, expected, atol=1e-4)
+
+
+def test_claims_of_the_paper_on_the_linear_task() -> None:
+    """SA's incentive falls with alpha, HA's rises; LVML beats HA at small alpha and SA at large alpha."""
+    alpha, t = np.array([0.2, 0.4, 0.6, 0.8, 1.0]), 1000.0
+    assert bool((np.diff(incentive("soft", alpha, t, 20)) < 0).all())
+    assert bool((np.diff(incentive("hard", alpha, t, 20)) > 0).all())
+    assert incentive("lvml", 0.2, t, 20) > incentive("hard", 0.2, t, 20)
+    assert incentive("lvml", 1.0, t, 20) > incentive("soft", 1.0, t, 20)
+
+
+def test_arguments_broadcast() -> None:
+    alpha, t = np.array([[0.2], [1.0]]), np.array([0.0, 3.0, 50.0])
+    for function in (margin, loss, incentive):
+        table = np.asarray(function("lvml", alpha, t, 20))
+        assert table.shape == (2, 3)
+        assert_allclose(table[1, 2], function("lvml", 1.0, 50.0, 20), rtol=1e-13)
+        two = [function("hard", 0.5, 3.0, classes) for classes in (2, 9)]
+        assert_allclose(function("hard", 0.5, 3.0, [2, 9]), two, rtol=1e-13)
+
+
+@pytest.mark.parametrize("function", [margin, loss, incentive])
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("hybrid", 0.5, 1.0, 5), "paradigm='hybrid' is unknown: choose one of soft, hard, lvml."),
+        (("soft", 1.5, 1.0, 5), "alpha=1.5 is not allowed: give an attention weight from 0 to 1."),
+        (("soft", [0.2, -0.1], 1.0, 5), "alpha=-0.1 is not allowed: give an attention weight from 0 to 1."),
+        (("hard", float("nan"), 1.0, 5), "alpha=nan is not allowed: give an attention weight from 0 to 1."),
+        (("hard", 0.5, -1.0, 5), "t=-1 is not allowed: give finite numbers of at least 0."),
+        (("lvml", 0.5, float("inf"), 5), "t=inf is not allowed: give finite numbers of at least 0."),
+        (("lvml", 0.5, 1.0, 1), "num_classes=1 is not allowed: give a whole number of at least 2"),
+        (("lvml", "much", 1.0, 5), "alpha='much' is not allowed: give numbers."),
+    ],
+)
+def test_wrong_inputs_are_one_sentence(
+    function: Callable[..., object], arguments: tuple[str, float, float, int], sentence: str
+) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(sentence)}"):
+        function(*arguments)

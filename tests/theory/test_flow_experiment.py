@@ -1,0 +1,75 @@
+"""Parameters of the page on the gradient flow, and what it says about trained models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcamlib.config.flow import FlowExperiment
+from fcamlib.errors import UserError
+from fcamlib.notebook import parameters
+from fcamlib.theory import gradient_flow
+from fcamlib.theory import tables as theory_tables
+
+SMALL = FlowExperiment(num_segments=(5,), num_classes=(3,), end_times=(60.0,), seeds=(0, 1, 2), epochs=12)
+LOSSES = ("soft", "hard", "lvml")
+
+
+@pytest.fixture(scope="module")
+def training() -> pd.DataFrame:
+    return theory_tables.joint_frame(SMALL)
+
+
+def test_training_ends_near_the_flow_and_follows_its_phase_curve(training: pd.DataFrame) -> None:
+    last = training[training["epoch"] == SMALL.epochs]
+    assert last["time"].to_numpy() == pytest.approx(np.full(9, 60.0))
+    for name, rows in last.groupby("paradigm"):
+        flow = gradient_flow.trajectory(str(name), 5, 3, [60.0])
+        assert rows["mu"].mean() == pytest.approx(flow.mu[0], abs=0.1)
+        assert rows["nu"].mean() == pytest.approx(flow.nu[0], abs=0.15)
+        others = [other for other in LOSSES if other != name]
+        off = {o: abs(rows["nu"].mean() - float(gradient_flow.phase_curve(o, rows["mu"].mean(), 5, 3))) for o in LOSSES}
+        assert off[str(name)] < min(off[other] for other in others) / 3
+
+
+def test_agreement_is_the_root_mean_square_distance_to_the_curve() -> None:
+    mu = np.array([1.0, 2.0])
+    off = {0: np.array([0.3, -0.3]), 1: np.array([0.1, 0.1])}
+    rows = [
+        pd.DataFrame(
+            {"paradigm": "hard", "seed": seed, "mu": mu, "nu": gradient_flow.phase_curve("hard", mu, 5, 3) + shift}
+        )
+        for seed, shift in off.items()
+    ]
+    table = theory_tables.phase_agreement(pd.concat(rows), (5, 3, 60.0))
+    assert str(table.loc["HA", "distance in nu"]).startswith("0.20 [") and table.loc["HA", "n"] == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"num_segments": "[20, 1]"}, "num_segments=1 is not allowed: give 2 or more"),
+        ({"num_classes": [20]}, "num_classes has 1 values and num_segments 2: give one for each setting."),
+        ({"end_times": [1e3, -1]}, "end_times=-1 is not allowed: give times above 0, up to 1e12."),
+        ({"num_segments": [1000, 20]}, "too large to be trained"),
+        ({"num_segments": [5, 5], "num_classes": [3, 3], "end_times": [9, 9]}, "name a setting twice: give each once."),
+        ({"epochs": "few"}, "epochs='few' is not allowed: give a whole number"),
+    ],
+)
+def test_wrong_parameters_are_refused_in_one_sentence(given: dict[str, Any], said: str) -> None:
+    values = {"num_segments": [20, 100], "num_classes": [20, 1000], "end_times": [1e3, 4e5]} | given
+    if "num_segments" in given and said.startswith("too large"):
+        values["num_classes"] = [1000, 20]
+    with pytest.raises(UserError) as error:
+        parameters({"In": [], **values}, FlowExperiment)
+    assert said in str(error.value) and str(error.value).endswith(".") and "\n" not in str(error.value)
+
+
+def test_parameters_as_text_are_read() -> None:
+    found = parameters(
+        {"In": [], "num_segments": "3", "num_classes": "[4]", "end_times": "50", "fig": 1}, FlowExperiment
+    )
+    assert found.settings() == [(3, 4, 50.0)]

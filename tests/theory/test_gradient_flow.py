@@ -1,0 +1,252 @@
+"""The gradient flow against stated numbers, against itself by other routes, and against training written out anew."""
+
+from __future__ import annotations
+
+import re
+from math import log
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.integrate import quad
+from torch import Tensor
+
+from fcamlib.errors import UserError
+from fcamlib.losses import hard_attention_loss, lvml_loss, soft_attention_loss
+from fcamlib.theory import gradient_flow as flow
+from fcamlib.theory.closed_forms import exp_remainder, hard_integral, invert_exp_linear
+
+paradigms = st.sampled_from(flow.PARADIGMS)
+counts = st.one_of(st.integers(2, 50), st.integers(2, 1_000_000))
+STATED = {  # (m, C, t): mu and nu, solved independently by the project's derivation
+    ("soft", 20, 20, 1e3): (6.314014, 5.543136),
+    ("hard", 20, 20, 1e3): (5.756755, 6.812058),
+    ("lvml", 20, 20, 1e3): (6.329378, 6.162965),
+    ("soft", 100, 1000, 4e5): (12.649239, 8.858826),
+    ("hard", 100, 1000, 4e5): (12.468108, 12.111196),
+    ("lvml", 100, 1000, 4e5): (12.662795, 10.353217),
+}
+
+
+@pytest.mark.parametrize(("case", "stated"), STATED.items())
+def test_stated_ends_of_the_trajectories(case: tuple[str, int, int, float], stated: tuple[float, float]) -> None:
+    paradigm, num_segments, num_classes, time = case
+    end = flow.trajectory(paradigm, num_segments, num_classes, [0.0, time])
+    assert_allclose((end.mu[1], end.nu[1]), stated, rtol=0, atol=1e-6)
+    assert end.mu[0] == end.nu[0] == 0.0
+    assert_allclose(end.loss[0], log(num_classes), rtol=1e-15)
+    assert_allclose((end.alpha[0], end.beta[0]), (1 / num_segments, 1 / num_classes), rtol=1e-15)
+
+
+@pytest.mark.parametrize("paradigm", flow.PARADIGMS)
+@pytest.mark.parametrize("num_segments", [2, 5, 20, 1000, 1_000_000])
+@pytest.mark.parametrize("num_classes", [2, 3, 20, 1000, 1_000_000])
+def test_solver_lies_on_the_closed_form_curve(paradigm: str, num_segments: int, num_classes: int) -> None:
+    times = np.concatenate([[0.0], np.geomspace(1e-6, 1e12, 40)])
+    solved = flow.trajectory(paradigm, num_segments, num_classes, times)
+    for values in (solved.mu, solved.nu, solved.alpha, solved.beta, solved.loss):
+        assert bool(np.isfinite(values).all())
+    curve = flow.phase_curve(paradigm, solved.mu, num_segments, num_classes)
+    assert_allclose(solved.nu, curve, rtol=0, atol=1e-8)
+    assert_allclose(flow.time_along(paradigm, solved.mu, num_segments, num_classes), times, rtol=1e-7)
+
+
+@settings(max_examples=40)
+@given(paradigms, counts, counts, st.floats(-6, 12))
+def test_flow_is_monotone_and_both_routes_agree(paradigm: str, m: int, c: int, exponent: float) -> None:
+    times = np.array([0.0, 0.1, 0.5, 1.0]) * 10**exponent
+    solved = flow.trajectory(paradigm, m, c, times)
+    assert bool((np.diff(solved.mu) > 0).all()) and bool((np.diff(solved.nu) > 0).all())
+    assert bool((np.diff(solved.loss) <= 0).all())
+    assert_allclose(solved.nu, flow.phase_curve(paradigm, solved.mu, m, c), rtol=1e-6, atol=1e-12)
+    assert_allclose(flow.time_along(paradigm, solved.mu, m, c), times, rtol=1e-6, atol=1e-12)
+    # With margins and attention at their ends no paradigm can lose to its own value at zero.
+    assert solved.loss[-1] <= log(c)
+
+
+@pytest.mark.parametrize("paradigm", flow.PARADIGMS)
+@pytest.mark.parametrize(("m", "c"), [(2, 2), (20, 20), (7, 1000)])
+def test_phase_curve_satisfies_its_equation_with_the_integral_by_quadrature(paradigm: str, m: int, c: int) -> None:
+    n = c - 1
+    integrands = {
+        "soft": lambda s: n * s / c,
+        "hard": lambda s: (np.exp(s) + n) * np.log(c * np.exp(s) / (np.exp(s) + n)) / c,
+        "lvml": lambda s: (np.exp(s) + n) * (np.exp(s) / (np.exp(s) + n) - 1 / c) * (np.exp(s) + n) / np.exp(s) / c,
+    }
+    for mu in (1e-3, 0.3, 1.0, 1.7, 6.0, 15.0):
+        nu = float(flow.phase_curve(paradigm, mu, m, c))
+        expected, _ = quad(integrands[paradigm], 0, mu, epsabs=0, epsrel=1e-11, limit=200)
+        assert_allclose(np.expm1(nu) / (m - 1) + nu, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("paradigm", flow.PARADIGMS)
+def test_slope_of_the_curve_is_the_ratio_of_the_velocities(paradigm: str) -> None:
+    mu, step = np.array([0.2, 0.999, 1.001, 4.0, 9.0]), 1e-5
+    rise = flow.phase_curve(paradigm, mu + step, 20, 50) - flow.phase_curve(paradigm, mu - step, 20, 50)
+    mu_velocity, nu_velocity = flow.derivatives(paradigm, mu, flow.phase_curve(paradigm, mu, 20, 50), 20, 50)
+    assert_allclose(rise / (2 * step), nu_velocity / mu_velocity, rtol=1e-7)
+
+
+def test_dilogarithm_form_and_small_arguments() -> None:
+    for c in (2, 10, 10**6):
+        for mu in (1e-8, 0.9999, 1.0001, 12.0, 30.0):
+
+            def integrand(s: float, c: int = c) -> float:
+                return (np.exp(s) + c - 1) * -np.log1p((c - 1) * np.expm1(-s) / c) / c
+
+            expected, _ = quad(integrand, 0, mu, epsabs=0, epsrel=1e-12, limit=200)
+            assert_allclose(float(hard_integral(mu, c)), expected, rtol=1e-10)
+    x = np.array([-3.0, -0.6, -1e-9, 0.0, 1e-9, 0.4999, 0.5001, 4.0])
+    found, expected = np.asarray(exp_remainder(x)), np.expm1(x) - x
+    assert_allclose(found[[0, 1, 5, 6, 7]], expected[[0, 1, 5, 6, 7]], rtol=1e-13)
+    assert_allclose(found[2:5], [5e-19, 0.0, 5e-19], rtol=1e-8)
+
+
+@given(st.floats(1, 1e6), st.floats(0, 1e300))
+def test_inversion_by_wright_omega(n: float, y: float) -> None:
+    x = float(invert_exp_linear(n, y))
+    assert_allclose(np.expm1(x) + n * x, y, rtol=1e-11)  # e^x magnifies the rounding of x by up to 700
+
+
+def test_first_steps_do_not_depend_on_the_paradigm() -> None:
+    """At small mu the three curves are nu = (m - 1)/m N mu^2 / 2C."""
+    mu = np.array([1e-7, 1e-6])
+    for paradigm in flow.PARADIGMS:
+        assert_allclose(flow.phase_curve(paradigm, mu, 7, 11), 6 / 7 * 10 / 11 * mu**2 / 2, rtol=1e-6)
+        assert_allclose(flow.time_along(paradigm, mu, 7, 11), 77 * mu, rtol=1e-6)
+    far = {p: np.asarray(flow.phase_curve(p, [700, 701], 7, 11)) for p in ("hard", "lvml")}
+    assert_allclose(far["hard"] - 700, log(6 * log(11) / 11) + np.arange(2), atol=1e-8)
+    assert_allclose(far["lvml"] - 700, log(6 * 10 / 121) + np.arange(2), atol=1e-8)
+    assert np.isinf(flow.time_along("lvml", 750, 7, 11))
+
+
+def population_loss(paradigm: str, weights: Tensor, focus: Tensor, num_segments: int) -> Tensor:
+    """The mean loss over classes of the task without noise, by the library's losses from whole logits (G1)."""
+    num_classes = len(focus)
+    label = torch.arange(num_classes)
+    focus_logits = torch.cat([focus[:, None], torch.zeros(num_classes, num_segments - 1, dtype=torch.float64)], dim=1)
+    log_alpha = focus_logits.log_softmax(dim=1)  # (C, m)
+    logits = weights.T  # foreground of class k is e_k: its logits are column k
+    if paradigm == "soft":
+        return soft_attention_loss(log_alpha.exp()[:, :1] * logits, label)
+    background = torch.full((num_classes, num_segments - 1), -log(num_classes), dtype=torch.float64)
+    own = logits.log_softmax(dim=1).diagonal()[:, None]
+    loss = {"hard": hard_attention_loss, "lvml": lvml_loss}[paradigm]
+    return loss(log_alpha, torch.cat([own, background], dim=1))
+
+
+def symmetric(mu: float, nu: float, num_classes: int) -> tuple[Tensor, Tensor]:
+    weights = mu * (torch.eye(num_classes, dtype=torch.float64) - 1 / num_classes)
+    return weights, torch.full((num_classes,), nu, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("paradigm", flow.PARADIGMS)
+def test_small_steps_of_gradient_descent_follow_the_flow(paradigm: str) -> None:
+    """From the joint loss alone: the time scale, the means over classes and both velocities are right."""
+    num_segments, num_classes, rate, steps = 4, 3, 0.05, 800
+    weights, focus = (value.requires_grad_() for value in symmetric(0.0, 0.0, num_classes))
+    path = []
+    for _ in range(steps):
+        loss = population_loss(paradigm, weights, focus, num_segments)
+        path.append(((weights[0, 0] - weights[1, 0]).item(), focus[0].item(), loss.item()))
+        by_weights, by_focus = torch.autograd.grad(loss, [weights, focus])
+        with torch.no_grad():
+            weights -= rate * by_weights
+            focus -= rate * by_focus
+    solved = flow.trajectory(paradigm, num_segments, num_classes, rate * np.arange(steps))
+    mu, nu, loss_path = np.array(path).T
+    assert mu[-1] > 1.5 and nu[-1] > 0.5
+    for measured, expected in ((mu, solved.mu), (nu, solved.nu), (loss_path, solved.loss)):
+        assert_allclose(measured, expected, atol=5e-3)
+
+
+@pytest.mark.parametrize("paradigm", flow.PARADIGMS)
+@pytest.mark.parametrize(("mu", "nu"), [(0.0, 0.0), (0.7, -0.4), (2.5, 3.0)])
+def test_velocities_are_gradients_of_the_loss(paradigm: str, mu: float, nu: float) -> None:
+    m, c = 5, 4
+    weights, focus = (value.requires_grad_() for value in symmetric(mu, nu, c))
+    loss = population_loss(paradigm, weights, focus, m)
+    assert_allclose(loss.item(), flow.joint_loss(paradigm, mu, nu, m, c), rtol=1e-12)
+    by_weights, by_focus = torch.autograd.grad(loss, [weights, focus])
+    velocities = (by_weights[1, 0] - by_weights[0, 0]).item(), -by_focus[0].item()
+    assert_allclose(velocities, flow.derivatives(paradigm, mu, nu, m, c), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("paradigm", flow.PARADIGMS)
+@pytest.mark.parametrize("num_classes", [2, 3, 5])
+@pytest.mark.parametrize(("mu", "nu"), [(0.0, 0.0), (0.3, 0.1), (3.0, 2.0), (5.0, -1.0)])
+def test_spectrum_is_that_of_the_whole_hessian(paradigm: str, num_classes: int, mu: float, nu: float) -> None:
+    m, size = 4, num_classes**2
+
+    def loss(parameters: Tensor) -> Tensor:
+        weights = parameters[:size].view(num_classes, num_classes)
+        return population_loss(paradigm, weights, parameters[size:], m)
+
+    point = torch.cat([value.flatten() for value in symmetric(mu, nu, num_classes)])
+    whole = torch.linalg.eigvalsh(torch.autograd.functional.hessian(loss, point)).numpy()
+    spectrum = flow.hessian_spectrum(paradigm, mu, nu, m, num_classes)
+    assert int(spectrum.multiplicity.sum()) == num_classes * (num_classes + 1)
+    assert_allclose(np.repeat(spectrum.eigenvalues, spectrum.multiplicity), whole, rtol=1e-9, atol=1e-14)
+
+
+def test_spectrum_along_a_trajectory_keeps_points_apart() -> None:
+    path = flow.trajectory("lvml", 20, 20, np.geomspace(1, 1e4, 7))
+    along = flow.hessian_spectrum("lvml", path.mu, path.nu, 20, 20)
+    for place in range(7):
+        alone = flow.hessian_spectrum("lvml", path.mu[place], path.nu[place], 20, 20)
+        assert_allclose(along.eigenvalues[place], alone.eigenvalues)
+        assert along.multiplicity[place].tolist() == alone.multiplicity.tolist()
+    huge = flow.hessian_spectrum("soft", 1.0, 1.0, 10**6, 10**6)
+    assert int(huge.multiplicity.sum()) == 10**6 * (10**6 + 1)
+
+
+@given(st.one_of(st.just(0.0), st.floats(1e-100, 40)), st.floats(-5, 40), counts, counts)
+def test_rates_are_ratios_of_the_velocities(mu: float, nu: float, m: int, c: int) -> None:
+    ratios = flow.rates(mu, nu, m, c)
+    velocities = {p: flow.derivatives(p, mu, nu, m, c) for p in flow.PARADIGMS}
+    assert_allclose(ratios.mu_lvml_over_hard * velocities["hard"][0], velocities["lvml"][0], rtol=1e-10)
+    assert_allclose(ratios.mu_soft_over_hard * velocities["hard"][0], velocities["soft"][0], rtol=1e-10)
+    assert_allclose(ratios.nu_lvml_over_hard * velocities["hard"][1], velocities["lvml"][1], rtol=1e-10)
+    assert_allclose(ratios.nu_soft_over_hard * velocities["hard"][1], velocities["soft"][1], rtol=1e-10)
+    assert ratios.mu_lvml_over_hard >= 1 - 1e-12 and ratios.mu_soft_over_hard >= 1 - 1e-12
+    alpha = 1 / (1 + (m - 1) * np.exp(-nu))
+    assert_allclose(ratios.responsibility, alpha * ratios.mu_lvml_over_hard, rtol=1e-12)
+
+
+def test_rates_at_zero_margin_are_one() -> None:
+    ratios = flow.rates([0.0, 1e-9], 0.0, 20, 20)
+    for ratio in (ratios.mu_lvml_over_hard, ratios.nu_lvml_over_hard, ratios.mu_soft_over_hard):
+        assert_allclose(ratio, 1.0, atol=1e-8)
+    assert_allclose(ratios.nu_soft_over_hard, 1.0, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("sotf", 5, 5, [1.0]), "paradigm='sotf' is unknown: choose one of soft, hard, lvml."),
+        (("hybrid", 5, 5, [1.0]), "paradigm='hybrid' is unknown: choose one of soft, hard, lvml."),
+        (("soft", 1, 5, [1.0]), "num_segments=1 is not allowed: give a whole number of at least 2"),
+        (("soft", 2.5, 5, [1.0]), "num_segments=2.5 is not allowed: give a whole number of at least 2"),
+        (("soft", 5, 1, [1.0]), "num_classes=1 is not allowed: give a whole number of at least 2"),
+        (("soft", 5, float("nan"), [1.0]), "num_classes=nan is not allowed: give a whole number of at least 2"),
+        (("soft", 5, float("inf"), [1.0]), "num_classes=inf is not allowed: give a whole number of at least 2"),
+        (("soft", 5, 5, [0.0, -1.0]), "times=-1 is not allowed: give finite numbers of at least 0."),
+        (("soft", 5, 5, [float("nan")]), "times=nan is not allowed: give finite numbers of at least 0."),
+        (("soft", 5, 5, [2.0, 1.0]), "times=1 comes after 2: give times in ascending order."),
+        (("soft", 5, 5, []), "times has the shape (0,): give a list of at least one time."),
+        (("soft", 5, 5, ["late"]), "times=['late'] is not allowed: give numbers."),
+    ],
+)
+def test_wrong_inputs_are_one_sentence(arguments: tuple[str, float, float, list[float]], sentence: str) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(sentence)}"):
+        flow.trajectory(*arguments)
+
+
+def test_repeated_times_and_wrong_margins() -> None:
+    twice = flow.trajectory("hard", 3, 4, [0.0, 0.0, 5.0, 5.0])
+    assert twice.mu[:2].tolist() == [0.0, 0.0] and twice.mu[2] == twice.mu[3] > 0
+    with pytest.raises(UserError, match=r"^mu=-1 is not allowed: give finite numbers of at least 0\."):
+        flow.phase_curve("hard", [0.0, -1.0], 3, 4)

@@ -1,0 +1,305 @@
+"""Fixed-focus sweeps: all members at once equal each one trained alone, and the linear ones follow the closed form."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from click.testing import CliRunner
+from numpy.testing import assert_allclose
+from torch import Tensor, nn
+
+from fcamlib import paths, store
+from fcamlib.__main__ import main
+from fcamlib.config import FixedFocusConfig, OrthogonalConfig, fixed_focus_experiment
+from fcamlib.data.sdc import Bank, SDCData
+from fcamlib.errors import DataError, DivergenceError, UserError
+from fcamlib.losses import hard_attention_loss, lvml_loss
+from fcamlib.theory import fixed_focus, gradient_flow
+from fcamlib.theory.ensemble import Ensemble, FixedFocusData, Member
+from fcamlib.theory.joint_training import FLOAT64, train_jointly
+from fcamlib.theory.sweep import flow_time, sweep
+from fcamlib.theory.sweep_training import Trainer, batch_order, initial_network, members_of, tasks_of
+
+SMALL = {"num_train": 60, "num_segments": 4, "num_classes": 3, "epochs": 2, "batch_size": 25, "alphas": "0,0.3,1"}
+DIGITS = {"dataset": "digits", "num_train": 40, "num_segments": 3, "epochs": 2, "batch_size": 16, "alphas": "0.4,1"}
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty results folder, and an empty one of recorded runs."""
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
+    return tmp_path / "results"
+
+
+def config_of(parameters: dict[str, Any], **changes: Any) -> FixedFocusConfig:
+    return fixed_focus_experiment({**parameters, **changes}).config()
+
+
+def alone_loss(network: nn.Module, paradigm: str, alpha: float, segments: Tensor, on: Tensor, label: Tensor) -> Tensor:
+    """The mean loss of materialised instances (B, M, ...) with their foreground at `on`, in plain PyTorch."""
+    num_segments = segments.shape[1]
+    weights = alpha * on.double() + (1 - alpha) / (num_segments - 1) * (~on).double()  # (B, M)
+    if paradigm == "soft":
+        mixture = (segments * weights.view(*weights.shape, *(1,) * (segments.dim() - 2))).sum(dim=1)
+        return nn.functional.cross_entropy(network(mixture), label)
+    log_prob = network(segments.flatten(0, 1)).log_softmax(dim=1).view(*segments.shape[:2], -1)
+    likelihood = log_prob.gather(2, label[:, None, None].expand(-1, num_segments, 1)).squeeze(2)
+    return {"hard": hard_attention_loss, "lvml": lvml_loss}[paradigm](weights.log(), likelihood)
+
+
+def trained_alone(config: FixedFocusConfig) -> pd.DataFrame:
+    """One training after the other; rows in no special order."""
+    rows = []
+    for task, seed in zip(tasks_of(config), config.seeds, strict=True):
+        data = task.splits["train"]
+        segments = data.bank.rows(data.segments.flatten().long(), torch.float64)
+        segments = segments.view(*data.segments.shape, *segments.shape[1:])
+        for member in members_of(config):
+            network = initial_network(config, task, seed, FLOAT64)
+            optimizer = torch.optim.SGD(network.parameters(), lr=member.learning_rate, momentum=config.momentum)
+            for epoch in range(config.epochs + 1):
+                rest = (segments, data.foreground, data.label)
+                with torch.no_grad():
+                    here, there = (
+                        alone_loss(network, member.paradigm, a, *rest).item()
+                        for a in (member.alpha, member.alpha + (0.01 if member.alpha < 1 else -0.01))
+                    )
+                difference = (here - there) if member.alpha < 1 else (there - here)
+                rows.append((member.paradigm, member.alpha, seed, epoch, here, difference / 0.01))
+                for index in batch_order((seed,), epoch, len(data))[0].split(config.training.batch_size):
+                    part = segments[index], data.foreground[index], data.label[index]
+                    optimizer.zero_grad()
+                    alone_loss(network, member.paradigm, member.alpha, *part).backward()
+                    optimizer.step()
+    return pd.DataFrame(rows, columns=["paradigm", "alpha", "seed", "epoch", "loss", "incentive"])
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {**SMALL, "seeds": "0,5", "initial": "random"},
+        {**SMALL, "classification_network": "mlp", "initial": "random"},
+        {**DIGITS, "seeds": "1,2"},
+    ],
+    ids=["linear", "mlp", "digits"],
+)
+def test_all_at_once_equal_each_alone(parameters: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(parameters)
+    alone = trained_alone(config)
+    # All members in one piece; every member alone, in parts; convolutions grouped, as on a GPU.
+    for together, pieces, grouped in ((2**26, 2**25, False), (1, 2**12, False), (2**26, 2**25, True)):
+        monkeypatch.setattr("fcamlib.theory.sweep_training.INPUT_BUDGET", together)
+        monkeypatch.setattr("fcamlib.theory.ensemble.BUDGET", pieces)
+        trainer = Trainer(config)
+        has_windows = config.classifier == "digits"
+        assert all(ensemble.is_one_by_one == has_windows for ensemble in trainer.ensembles)
+        if grouped:
+            for ensemble in trainer.ensembles:
+                ensemble.is_one_by_one = False
+        trainer.measure()
+        while trainer.epoch < config.epochs:
+            trainer.train_epoch()
+            trainer.measure()
+        keys = ["paradigm", "alpha", "seed", "epoch"]
+        both = trainer.frame().merge(alone, on=keys, suffixes=("", "_alone"), validate="one_to_one")
+        assert len(both) == len(alone) == len(members_of(config)) * len(config.seeds) * (config.epochs + 1)
+        assert_allclose(both["loss"], both["loss_alone"], rtol=1e-12)
+        assert_allclose(both["incentive"], both["incentive_alone"], rtol=0, atol=1e-9)
+        assert both.groupby(keys[:2])["loss"].nunique().min() > 1  # they do learn
+
+
+def test_written_out_gradients_equal_automatic_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(SMALL, seeds="0,1", initial="random")
+    frames = []
+    for matrix in (Ensemble._matrix, lambda self: None):
+        monkeypatch.setattr(Ensemble, "_matrix", matrix)
+        trainer = Trainer(config)
+        trainer.train_epoch()
+        trainer.measure()
+        frames.append(trainer.frame()[["loss", "incentive", "incentive_exact"]].to_numpy())
+    assert_allclose(frames[0], frames[1], rtol=1e-9, atol=1e-13)
+
+
+def test_exact_incentive_is_the_derivative() -> None:
+    """The mean of the differences upwards and downwards is the derivative up to the square of the step."""
+    config = config_of(SMALL, alphas="0.3,0.31,0.29", initial="random", epochs=1)
+    trainer = Trainer(config)
+    trainer.measure()  # one and the same classifier at all alphas
+    rows = {(row["paradigm"], row["alpha"]): row for row in trainer.rows}
+    for paradigm in config.paradigms:
+        lower, here, upper = (rows[paradigm, alpha] for alpha in (0.29, 0.3, 0.31))
+        assert_allclose(here["incentive_exact"], (lower["loss"] - upper["loss"]) / 0.02, atol=1e-4)
+        assert_allclose(here["incentive"], (here["loss"] - upper["loss"]) / 0.01, rtol=1e-8, atol=1e-10)
+
+
+def test_several_foreground_segments_share_alpha_and_padding_has_none() -> None:
+    bank = Bank(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 2.0], [9.0, 9.0]], dtype=torch.float64))
+    segments = torch.tensor([[0, 1, 2, 3], [2, 1, 0, 0]], dtype=torch.int32)
+    foreground = torch.tensor([[True, True, False, True], [False, True, False, False]])
+    mask = torch.tensor([[True, True, True, False], [True, True, True, True]])
+    split = SDCData(bank, segments, torch.tensor([0, 1]), foreground, mask)
+    data = FixedFocusData([split], FLOAT64)
+    assert data.on_foreground[0].tolist() == [[0.5, 0.5, 0, 0], [0, 1, 0, 0]]
+    assert_allclose(data.on_background[0], np.array([[0, 0, 1, 0], [1 / 3, 0, 1 / 3, 1 / 3]]))
+    assert_allclose(data.sums()[0][0], np.array([[0.5, 0.5], [0, 1]]))
+    assert_allclose(data.sums()[1][0], np.array([[-1, 2], [1 / 3, 2 / 3]]))
+    layer = nn.Linear(2, 2, bias=False)
+    nn.init.eye_(layer.weight)
+    network = nn.Sequential(nn.Flatten(), layer).double()
+    members = [Member("hard", 0.6, 0.1), Member("lvml", 0.6, 0.1)]
+    measures = Ensemble([network], members, 0.0).measure(data)
+    p = torch.sigmoid(torch.tensor([1.0, -1.0, -3.0], dtype=torch.float64))  # of class 0, from each row of the bank
+    likelihood = [(p[0], p[1], p[2]), (1 - p[1], 1 - p[2], 1 - p[0])]  # (foreground.., background..)
+    first = 0.3 * likelihood[0][0] + 0.3 * likelihood[0][1] + 0.4 * likelihood[0][2]
+    second = 0.6 * likelihood[1][0] + 0.4 / 3 * (likelihood[1][1] + 2 * likelihood[1][2])
+    assert_allclose(measures.loss[0, 1], -(first.log() + second.log()) / 2, rtol=1e-12)
+    with pytest.raises(DataError, match=r"^an instance has no background segment: a fixed focus needs"):
+        FixedFocusData([SDCData(bank, segments[:1, :2], split.label[:1], foreground[:1, :2])], FLOAT64)
+
+
+def test_linear_sweep_follows_the_closed_form() -> None:
+    sizes = {"num_train": 4000, "num_classes": 4, "num_segments": 5, "batch_size": 500, "epochs": 40}
+    rates = {f"{paradigm}_learning_rate": 0.1 for paradigm in ("soft", "hard", "lvml")}
+    config = config_of({**sizes, **rates}, alphas="0.2,0.6,1", evaluate_every=8, momentum=0)
+    trainer = Trainer(config)
+    for _ in range(config.epochs):
+        trainer.train_epoch()
+        if trainer.is_due():
+            trainer.measure()
+    frame = trainer.frame()
+    assert frame["epoch"].unique().tolist() == [8, 16, 24, 32, 40]
+    for paradigm in config.paradigms:
+        rows = frame[frame["paradigm"] == paradigm]
+        alpha, t = rows["alpha"].to_numpy(), rows["time"].to_numpy()
+        assert_allclose(rows["loss"], fixed_focus.loss(paradigm, alpha, t, 4), rtol=0.02)
+        expected = fixed_focus.incentive(paradigm, alpha, t, 4)
+        assert_allclose(rows["incentive_exact"], expected, rtol=0.05, atol=0.01)
+    assert frame["time"].max() > 30 and frame["loss"].min() < 0.3
+
+
+def test_time_of_momentum_is_that_of_its_displacement_under_a_constant_gradient() -> None:
+    position, velocity, times = 0.0, 0.0, []
+    for _ in range(30):
+        velocity = 0.9 * velocity + 1.0
+        position += 0.02 * velocity
+        times.append(position)
+    assert_allclose(flow_time(np.arange(1, 31), 0.02, 0.9), times, rtol=1e-12)
+    assert flow_time(0, 0.02, 0.9) == 0.0 and flow_time(7, 0.5, 0.0) == 3.5
+
+
+def test_a_sweep_is_stored_found_and_resumed_to_the_same_numbers(
+    results: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_of(SMALL, epochs=4)
+    seen: list[int] = []
+    whole = sweep(config, seen.append)
+    assert seen == [1, 2, 3, 4] and whole.stored.folder == results / config.name and not whole.is_recorded
+    assert sweep(config, seen.append).frame.equals(whole.frame) and len(seen) == 4
+    assert {"commit", "device", "date", "last_session_seconds"} <= set(whole.provenance)
+    kept = store.record(whole.stored, results.parent / "recorded")
+    assert sweep(config).is_recorded and sweep(config).frame.equals(whole.frame) and sweep(config).config == config
+    kept.folder.rename(results.parent / "aside")
+
+    monkeypatch.setattr("fcamlib.theory.sweep_training.CHECKPOINT_SECONDS", -1.0)
+
+    def stop(epoch: int) -> None:
+        if epoch == 3:
+            raise KeyboardInterrupt
+
+    for damaged in (False, True):
+        with pytest.raises(KeyboardInterrupt):
+            sweep(config, stop, fresh=True)
+        checkpoint = store.partial_dir(config) / store.CHECKPOINT
+        if damaged:
+            content = bytearray(checkpoint.read_bytes())
+            content[-3] ^= 1
+            checkpoint.write_bytes(content)
+        seen.clear()
+        caplog.clear()
+        resumed = sweep(config, seen.append, fresh=True)
+        assert seen == ([1, 2, 3, 4] if damaged else [3, 4])
+        pd.testing.assert_frame_equal(resumed.frame, whole.frame, check_exact=True)
+        assert len([r for r in caplog.records if r.levelno == logging.WARNING]) == int(damaged)
+
+
+def test_a_member_that_diverges_is_one_sentence() -> None:
+    trainer = Trainer(config_of(SMALL, seeds="0,7", hard_learning_rate=100, alphas="0.3,0.5"))
+    trainer.train_epoch()
+    (ensemble,) = (ensemble for ensemble in trainer.ensembles if not ensemble.is_soft)
+    with torch.no_grad():
+        ensemble.weights["1.weight"][1, 1] = torch.nan  # of the second seed and the second member
+    with pytest.raises(
+        DivergenceError,
+        match=r"^the hard loss at alpha=0\.5 became NaN or infinite in epoch 1 of seed 7 with learning rate 100: ch",
+    ):
+        trainer.measure()
+
+
+def test_names_tell_configs_apart() -> None:
+    config = config_of({})
+    assert re.fullmatch(r"fixed-focus-orthogonal-m20-c20-n5000-[0-9a-f]{8}", config.name)
+    assert config.learning_rates == (0.05, 0.01, 0.05) and config.initial == "zero"
+    others = [config_of({}, seeds=1), config_of({}, alphas="0.2,0.4"), config_of({}, momentum=0.5), config_of(DIGITS)]
+    assert len({config.name, *(other.name for other in others)}) == 5
+    again = FixedFocusConfig.model_validate_json(config_of(DIGITS).model_dump_json())
+    assert again == config_of(DIGITS) and again.name == config_of(DIGITS).name
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"alphas": "0.2,1.5"}, "alphas='1.5' is not allowed: give 1.0 or less"),
+        ({"alphas": "-0.1"}, "alphas='-0.1' is not allowed: give 0.0 or more"),
+        ({"alphas": "0.2,0.2"}, "alphas=0.2,0.2 names a value twice: give each once."),
+        ({"paradigms": "hybrid"}, "paradigms='hybrid' is not allowed: choose 'soft', 'hard' or 'lvml'"),
+        ({"num_segments": 1}, "num_segments=1 is not allowed: give a whole number of at least 2."),
+        ({"num_classes": 1}, "num_classes=1 is not allowed: give a whole number of at least 2."),
+        ({"dataset": "moons"}, "dataset='moons' is unknown: choose orthogonal, digits, cifar10, cifar100 or folder:"),
+        ({"dataset": "digits", "num_classes": 4}, "num_classes=4 does not belong to dataset='digits': leave it out."),
+        ({"foreground": "0,1"}, "foreground=('0', '1') does not belong to dataset='orthogonal': leave it out."),
+        ({"classification_network": "vgg"}, "classification_network='vgg' is unknown: choose one of cifar10, "),
+        ({"dataset": "digits", "foreground": "0"}, "foreground=0 is one class: name at least two to tell apart."),
+        ({"epoch": 3}, "'epoch' is not a parameter: did you mean 'epochs'?"),
+    ],
+)
+def test_wrong_parameters_are_one_sentence(parameters: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(sentence)}"):
+        fixed_focus_experiment(parameters).config()
+
+
+def test_command_shows_the_last_epoch(results: Path) -> None:
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
+    shown = CliRunner().invoke(main, ["sweep", *options])
+    assert shown.exit_code == 0, shown.output
+    lines = shown.output.splitlines()
+    assert lines[0].split() == ["paradigm", "alpha", "loss", "incentive"] and len(lines) == 12
+    finished = sweep(config_of(SMALL))
+    last = finished.frame.query("paradigm == 'lvml' and alpha == 0.3 and epoch == 2").iloc[0]
+    (line,) = [line.split() for line in lines if line.split()[:2] == ["lvml", "0.3"]]
+    assert_allclose([float(value) for value in line[2:]], [last.loss, last.incentive_exact], atol=6e-5)
+    assert finished.config.name in lines[-1]
+    text = CliRunner().invoke(main, ["sweep", "--help"]).output
+    assert "--lvml-learning-rate X" in " ".join(text.split()) and "[default: 0.02 for digits, else 0.004]" not in text
+
+
+@pytest.mark.parametrize("paradigm", ["soft", "hard", "lvml"])
+def test_joint_training_falls_onto_the_phase_curve(paradigm: str) -> None:
+    config = OrthogonalConfig(num_segments=6, num_classes=4, num_train=400, num_backgrounds=50)
+    frame = train_jointly(config, paradigm, (0, 1), epochs=100, learning_rate=0.2, momentum=0.0, batch_size=200)
+    assert frame.groupby("seed")["epoch"].max().tolist() == [100, 100]
+    rows = frame[frame["epoch"] > 0]
+    mu, nu, t = (rows[name].to_numpy() for name in ("mu", "nu", "time"))
+    assert mu.max() > 1.5 and nu.max() > 0.8
+    assert_allclose(nu, gradient_flow.phase_curve(paradigm, mu, 6, 4), rtol=0.03, atol=0.02)
+    path = gradient_flow.trajectory(paradigm, 6, 4, np.unique(t))
+    at = np.searchsorted(path.times, t)
+    assert_allclose(mu, path.mu[at], rtol=0.1, atol=0.02)
+    assert_allclose(rows["loss"], path.loss[at], rtol=0.15)
