@@ -197,7 +197,7 @@ def _train(configs: list[RunConfig], fresh: bool, as_json: bool) -> None:
     diverged, done = 0, run_together(configs, fresh)
     for config in configs:
         try:
-            _show(config, _finished(config, fresh and config.name not in done), as_json)
+            _show(config, _finished(config, fresh and config.name not in done, configs), as_json)
         except DivergenceError as error:
             if len(configs) == 1:
                 raise
@@ -208,7 +208,7 @@ def _train(configs: list[RunConfig], fresh: bool, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def _finished(config: RunConfig, fresh: bool) -> Run:
+def _finished(config: RunConfig, fresh: bool, wanted: list[RunConfig]) -> Run:
     from fcamlib.store import find
 
     if not fresh and (stored := find(config, report=False)):  # answers without importing torch
@@ -219,7 +219,7 @@ def _finished(config: RunConfig, fresh: bool) -> Run:
 
     keep_freed_memory()
     with training_bar(config) as on_epoch:
-        return run(config, on_epoch, fresh)
+        return run(config, on_epoch, fresh, wanted=wanted)
 
 
 def _show(config: RunConfig, finished: Run, as_json: bool) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
 
 from fcamlib import ensemble_training, metrics, store
-from fcamlib.checkpoint import Row
+from fcamlib.checkpoint import FitState, Row, save_checkpoint
 from fcamlib.config import BagsConfig, MosaicsConfig, RunConfig, SeriesConfig, TaskConfig, TextConfig, source_path
 from fcamlib.data.sdc import SPLITS, SDCData, SDCTask
 from fcamlib.errors import DataError, DivergenceError
@@ -23,8 +25,8 @@ from fcamlib.fcam import FCAM, PARADIGMS
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.provenance import provenance
-from fcamlib.store import Run, npz_bytes
-from fcamlib.training import Fit, FitResult, fit, fit_together
+from fcamlib.store import Run, RunBusyError, npz_bytes
+from fcamlib.training import Fit, FitResult, fit_together
 
 NUM_EXAMPLES = 8  # test instances whose attention is kept for galleries
 MAX_EXAMPLE_SEGMENTS = 100  # of longer instances no example is kept
@@ -74,25 +76,30 @@ def trained_model(finished: Run) -> tuple[FCAM, SDCTask]:
     return model, data
 
 
-def compute(config: RunConfig, on_epoch: Callable[[Row], None] | None = None) -> Run:
-    """Train and evaluate the model of a config and store the run; what was trained before an interruption is kept."""
+def compute(config: RunConfig, on_epoch: Callable[[Row], None] | None = None, wanted: Iterable[RunConfig] = ()) -> Run:
+    """Train and evaluate the model of a config and store the run; what was trained before an interruption is kept.
+
+    Those of the `wanted` runs that begin as this one does are left a checkpoint where their ways part.
+    """
     began = time.perf_counter()
-    prepared = _prepared(config, on_epoch)
-    result = fit(
-        prepared.model, prepared.task, config.phases, config.training, config.seed, prepared.checkpoint, on_epoch
-    )
+    prepared = _prepared(config, on_epoch, wanted)
+    (result,) = fit_together([prepared], config.phases, config.training)
+    if isinstance(result, DivergenceError):
+        raise result
     return _stored(config, prepared, result, began)
 
 
 def compute_together(
-    configs: Sequence[RunConfig], on_epoch: Callable[[RunConfig, Row], None] | None = None
+    configs: Sequence[RunConfig],
+    on_epoch: Callable[[RunConfig, Row], None] | None = None,
+    wanted: Iterable[RunConfig] = (),
 ) -> list[Run]:
     """As `compute` for configs that differ in their seeds alone, trained together where that can be done.
 
     A run that diverges is left out; asked for by itself it says why.
     """
     began = time.perf_counter()
-    prepared = [_prepared(config, on_epoch and partial(on_epoch, config)) for config in configs]
+    prepared = [_prepared(config, on_epoch and partial(on_epoch, config), wanted) for config in configs]
     results = fit_together(prepared, configs[0].phases, configs[0].training)
     return [
         _stored(config, one, result, began)
@@ -106,12 +113,34 @@ def trains_on_gpu(config: RunConfig) -> bool:
     return Numerics.of(config.training).device.type in ensemble_training.DEVICES
 
 
-def _prepared(config: RunConfig, on_epoch: Callable[[Row], None] | None) -> Fit:
+def _prepared(config: RunConfig, on_epoch: Callable[[Row], None] | None, wanted: Iterable[RunConfig]) -> Fit:
     """The model of a config before training, with its data."""
     require_same_data(config.data)
     data = task(config.data, config.seed).to(Numerics.of(config.training).device)
-    checkpoint = store.writable(store.partial_dir(config)) / store.CHECKPOINT
-    return Fit(build_model(config, data), data, config.seed, checkpoint, on_epoch)
+    model = build_model(config, data)
+    return Fit(model, data, config.seed, _checkpoint(config), on_epoch, on_state=_handing_on(config, wanted))
+
+
+def _checkpoint(config: RunConfig) -> Path:
+    return store.writable(store.partial_dir(config)) / store.CHECKPOINT
+
+
+def _handing_on(config: RunConfig, wanted: Iterable[RunConfig]) -> Callable[[FitState], None]:
+    """What leaves the state of the run's fit as a checkpoint to each wanted run that has been the same up to there.
+
+    A run that is stored or begun, or that another process is at, is left alone.
+    """
+    parting = [(other, config.epochs_alike(other)) for other in wanted if other != config]
+
+    def hand_on(state: FitState) -> None:
+        epochs = max((candidate.epoch for candidate in state.candidates), default=0)
+        for other, alike in parting:
+            if state.phase == 0 and epochs == alike > 0:
+                with suppress(RunBusyError), store.locked(other, wait=False):
+                    if not store.find(other, report=False) and not (path := _checkpoint(other)).exists():
+                        save_checkpoint(path, state)
+
+    return hand_on
 
 
 def _stored(config: RunConfig, trained: Fit, result: FitResult, began: float) -> Run:

@@ -38,9 +38,8 @@ class Timing:
 def phase_seconds(phase: Phase, num_train: int, batch_size: int, evaluate_every: int, timing: Timing) -> float:
     """Seconds of a phase: the compared learning rates to the end of the search, then the best of them alone."""
     steps, rates = math.ceil(num_train / batch_size), len(phase.learning_rates)
-    search = phase.search_epochs or phase.epochs
-    epochs = range(1, phase.epochs + 1)
-    due = [epoch for epoch in epochs if epoch in (search, phase.epochs) or epoch % evaluate_every == 0]
+    search = phase.compared_after
+    due = [epoch for epoch in range(1, phase.epochs + 1) if phase.is_measured(epoch, evaluate_every)]
     searched = sum(epoch <= search for epoch in due)
     searching = search * steps * (rates * timing.step if timing.together is None else timing.together)
     alone = (phase.epochs - search) * steps * timing.step

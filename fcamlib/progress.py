@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def epochs_of(phase: Phase) -> int:
     """Epochs that a phase costs, with those of the learning rates that lose."""
-    return (len(phase.learning_rates) - 1) * (phase.search_epochs or phase.epochs) + phase.epochs
+    return (len(phase.learning_rates) - 1) * phase.compared_after + phase.epochs
 
 
 def total_epochs(phases: tuple[Phase, ...]) -> int:
@@ -32,7 +32,7 @@ def epochs_done(phases: tuple[Phase, ...], row: Row) -> int:
     """How many of `total_epochs` are behind when `row` is done, also where a run resumes or a candidate diverges."""
     earlier, phase = phases[: row["phase"]], phases[row["phase"]]
     epoch = row["epoch"] - sum(p.epochs for p in earlier)
-    search = phase.search_epochs or phase.epochs
+    search = phase.compared_after
     searched = phase.learning_rates.index(row["learning_rate"]) if epoch <= search else len(phase.learning_rates) - 1
     return total_epochs(earlier) + searched * search + epoch
 

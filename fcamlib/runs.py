@@ -6,7 +6,7 @@ runs this way, so that a figure never trains anything twice. Torch is imported o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 
 def run(
-    config: RunConfig, on_epoch: Callable[[Row], None] | None = None, fresh: bool = False, wait: bool = True
+    config: RunConfig,
+    on_epoch: Callable[[Row], None] | None = None,
+    fresh: bool = False,
+    wait: bool = True,
+    wanted: Iterable[RunConfig] = (),
 ) -> Run:
     """The run of `config`: from the store, recorded runs first, or computed and stored.
 
@@ -35,12 +39,15 @@ def run(
         Compute even where the store has the run.
     wait : bool
         Whether to wait for another process that computes the run, or to raise `RunBusyError`.
+    wanted : iterable of RunConfig
+        Runs that will be asked for next. One that begins as this one does, as a hybrid begins as the soft run, is left
+        a checkpoint where their ways part, and goes on from there to the numbers that it has by itself.
     """
 
     def compute() -> Run:
         from fcamlib import computing
 
-        return computing.compute(config, on_epoch)
+        return computing.compute(config, on_epoch, wanted)
 
     return store.find_or_compute(config, compute, fresh, wait)
 
@@ -48,7 +55,7 @@ def run(
 def run_all(configs: Iterable[RunConfig]) -> list[Run]:
     """The runs of several configs, in order; processes that want the same ones share the work.
 
-    On a GPU those that differ in their seeds alone train together.
+    What several begin with is trained once. On a GPU those that differ in their seeds alone train together.
     """
     wanted = list(configs)
     run_together(wanted)
@@ -56,11 +63,11 @@ def run_all(configs: Iterable[RunConfig]) -> list[Run]:
     for wait in (False, True):  # first what no other process is at, then the rest
         for config in wanted:
             with suppress(RunBusyError):
-                done[config.name] = done.get(config.name) or run(config, wait=wait)
+                done[config.name] = done.get(config.name) or run(config, wait=wait, wanted=wanted)
     return [done[config.name] for config in wanted]
 
 
-def run_together(configs: Iterable[RunConfig], fresh: bool = False) -> set[str]:
+def run_together(configs: Sequence[RunConfig], fresh: bool = False) -> set[str]:
     """Compute, seeds together, what the store lacks and no other process is at, where a GPU makes that faster.
 
     A run of several that trained together has the numbers that it has alone to the rounding of sums, and says so in its
@@ -68,7 +75,7 @@ def run_together(configs: Iterable[RunConfig], fresh: bool = False) -> set[str]:
 
     Parameters
     ----------
-    configs : iterable of RunConfig
+    configs : sequence of RunConfig
     fresh : bool
         Compute even what the store has.
 
@@ -91,7 +98,7 @@ def run_together(configs: Iterable[RunConfig], fresh: bool = False) -> set[str]:
                     if fresh or not store.find(config):  # a process that has just ended may have stored it
                         free.append(config)
             if len(free) > 1:
-                computed |= {found.config.name for found in computing.compute_together(free, on_epoch)}
+                computed |= {found.config.name for found in computing.compute_together(free, on_epoch, configs)}
     return computed
 
 

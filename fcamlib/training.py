@@ -59,6 +59,7 @@ class Fit:
     checkpoint: Path | None = None
     on_epoch: Callable[[Row], None] | None = None
     on_model: Callable[[FCAM, Row], None] | None = None
+    on_state: Callable[[FitState], None] | None = None
 
 
 def fit(
@@ -70,6 +71,7 @@ def fit(
     checkpoint: Path | None = None,
     on_epoch: Callable[[Row], None] | None = None,
     on_model: Callable[[FCAM, Row], None] | None = None,
+    on_state: Callable[[FitState], None] | None = None,
 ) -> FitResult:
     """Train `model` in place through `phases`.
 
@@ -94,13 +96,15 @@ def fit(
     on_model : callable, optional
         Called with the model in training and the row of each finished epoch, those of every candidate; it may look at
         the model and must not change it.
+    on_state : callable, optional
+        Called with the state of the fit at its start and after each epoch; it must not change it.
 
     Raises
     ------
     DivergenceError
         When no candidate of a phase keeps a finite loss; the sentence names phase, epoch and step.
     """
-    (result,) = fit_together([Fit(model, task, seed, checkpoint, on_epoch, on_model)], phases, config)
+    (result,) = fit_together([Fit(model, task, seed, checkpoint, on_epoch, on_model, on_state)], phases, config)
     if isinstance(result, DivergenceError):
         raise result
     return result
@@ -182,6 +186,7 @@ class _Trainer:
         self.numerics, self.together = Numerics.of(config), 1
         self.on_epoch = fit.on_epoch or (lambda row: None)
         self.on_model = fit.on_model or (lambda model, row: None)
+        self.on_state = fit.on_state or (lambda state: None)
         found = load_checkpoint(fit.checkpoint, self.candidate) if fit.checkpoint and fit.checkpoint.exists() else None
         self.state = found or FitState(start=_copied(fit.model))
 
@@ -193,8 +198,10 @@ class _Trainer:
     def passes(self) -> Passes:
         """Train to the end: ask for each pass over the training data, take its results, and keep a checkpoint."""
         interval, saved = seconds_between(CHECKPOINT_SECONDS), time.monotonic()
+        self.on_state(self.state)
         while self.state.phase < len(self.phases):
             yield from self.advance(self.state)
+            self.on_state(self.state)
             if self.fit.checkpoint and (time.monotonic() - saved > interval):
                 save_checkpoint(self.fit.checkpoint, self.state)
                 saved = time.monotonic()
@@ -202,7 +209,7 @@ class _Trainer:
     def advance(self, state: FitState) -> Passes:
         """Do one epoch, of one candidate or of all that train together, or one change of candidate or phase."""
         phase, candidates = self.phases[state.phase], state.candidates
-        search = phase.search_epochs or phase.epochs
+        search = phase.compared_after
         searching = [c for c in candidates if not c.failure and c.epoch < search]
         missing = phase.learning_rates[len(candidates) :]
         data, number = self.task.splits["train"], len(phase.learning_rates)
@@ -269,12 +276,11 @@ class _Trainer:
             "learning_rate": candidate.learning_rate,
             **{f"train_{key}": value for key, value in result.measures.items()},
         }
-        search = phase.search_epochs or phase.epochs
-        due = candidate.epoch in (search, phase.epochs) or candidate.epoch % self.config.evaluate_every == 0
+        due = phase.is_measured(candidate.epoch, self.config.evaluate_every)
         if due and not candidate.failure:
             row |= self._measures(candidate, phase.paradigm, state.phase)
         if due and not candidate.failure:
-            self._judge(candidate, row, search)
+            self._judge(candidate, row, phase.compared_after)
         return row
 
     @property

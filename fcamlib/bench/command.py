@@ -89,7 +89,7 @@ def bench_command(
 def _part(measured: str, settings: BenchSettings) -> tuple[dict[str, Any], str]:
     """One of the smaller benchmarks: its values, and its table as people read it."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # torch's profiler reports its own start on standard error
-    module = importlib.import_module(f"fcamlib.bench.comparison.{measured}")
+    module = importlib.import_module(f"fcamlib.bench.{measured}")
     content = module.measure(settings)
     return content, module.table(content)
 

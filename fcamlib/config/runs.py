@@ -63,6 +63,15 @@ class RunConfig(StoredConfig):
         """Readable name with the first 8 hex digits of the config's hash."""
         return f"{self.data.slug}-{self.paradigm}-s{self.seed}-{self.digest()[:8]}"
 
+    def epochs_alike(self, other: RunConfig) -> int:
+        """After how many epochs of their first phase two runs are still the same, 0 where they begin differently.
+
+        A hybrid is the soft run up to its switch.
+        """
+        if self.model_copy(update={"phases": other.phases}) != other:
+            return 0
+        return self.phases[0].epochs_alike(other.phases[0], self.training.evaluate_every)
+
     def portable(self) -> RunConfig:
         """The same with the data source without its path: a user's data count by name and content."""
         data = self.data.model_copy(update={"source": portable_source(self.data.source)})

@@ -32,6 +32,28 @@ class Phase(Frozen):
             )
         return self
 
+    @property
+    def compared_after(self) -> int:
+        """Epochs after which learning rates are compared."""
+        return self.search_epochs or self.epochs
+
+    def is_measured(self, epoch: int, evaluate_every: int) -> bool:
+        """Whether validation and test data are measured after `epoch`, counted from 1."""
+        return epoch in (self.compared_after, self.epochs) or epoch % evaluate_every == 0
+
+    def epochs_alike(self, other: Phase, evaluate_every: int) -> int:
+        """After how many epochs two phases that start alike still are: same weights, same measures, same comparison."""
+        one, two = (phase.model_copy(update={"epochs": 1, "search_epochs": 0}) for phase in (self, other))
+        both = range(1, min(self.epochs, other.epochs) + 1) if one == two else range(0)
+
+        def differs(epoch: int) -> bool:
+            here, there = (
+                (phase.is_measured(epoch, evaluate_every), epoch <= phase.compared_after) for phase in (self, other)
+            )
+            return here != there
+
+        return next((epoch for epoch in both if differs(epoch)), len(both) + 1) - 1
+
 
 class ModelConfig(Frozen):
     """Networks by name, see `fcamlib.networks` and `fcamlib.encoders`."""
