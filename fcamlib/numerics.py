@@ -109,5 +109,5 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):
         return
-    for option, value in ((mmap_max, 0), (trim_threshold, 2**31 - 1), (top_pad, 2**28)):
+    for option, value in ((mmap_max, 0), (trim_threshold, -1), (top_pad, 2**28)):  # -1: never give back
         mallopt(option, value)
