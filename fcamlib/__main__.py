@@ -213,7 +213,7 @@ def _finished(config: RunConfig, fresh: bool, wanted: list[RunConfig]) -> Run:
 
     if not fresh and (stored := find(config, report=False)):  # answers without importing torch
         return stored
-    from fcamlib.numerics import keep_freed_memory
+    from fcamlib.heap import keep_freed_memory
     from fcamlib.progress import training_bar
     from fcamlib.runs import run
 

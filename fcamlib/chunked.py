@@ -31,6 +31,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fcamlib.data.sdc import SDCData
 from fcamlib.fcam import FCAM, FCAMOutput, TableOutput, gathered, log_attention, segment_output, weighted_sum
+from fcamlib.heap import give_back_surplus
 from fcamlib.memory import saved_bytes
 from fcamlib.numerics import Numerics
 
@@ -57,6 +58,8 @@ def batch_output(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics) 
     """
     rows, places = numerics.rows_of(data.segments, len(data.bank.values))
     size = chunk_size(model, data, len(rows), paradigm, numerics)
+    if len(rows) > ALWAYS_WHOLE:
+        give_back_surplus()
     if size is not None:
         return output_in_chunks(model, data, paradigm, numerics, size)
     with numerics.autocasting():

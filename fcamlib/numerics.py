@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -93,21 +91,3 @@ def reproducible(threads: int, tf32: bool = False) -> Iterator[None]:
     finally:
         torch.set_num_threads(before)
         torch.backends.cuda.matmul.allow_tf32 = matmul
-
-
-def keep_freed_memory() -> None:
-    """Tell glibc to keep freed blocks instead of returning them to the kernel after each step.
-
-    A step frees and asks again for the same hundreds of megabytes; page faults were a quarter of its time
-    (CIFAR focus network, 1,280 pictures, one thread of an AMD EPYC: 1,033 against 750 ms). Numbers do not change.
-    Does nothing where the C library is another one.
-    """
-    if sys.platform != "linux":
-        return
-    trim_threshold, top_pad, mmap_max = -1, -2, -4  # mallopt(3)
-    try:
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
-    except (OSError, AttributeError):
-        return
-    for option, value in ((mmap_max, 0), (trim_threshold, -1), (top_pad, 2**28)):  # -1: never give back
-        mallopt(option, value)

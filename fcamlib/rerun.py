@@ -158,7 +158,7 @@ def rerun_command(names: tuple[str, ...]) -> None:
       FCAM_DATA=PATH fcam rerun 'hatexplain-*'
     """
     results = list(_recorded(names))
-    from fcamlib.numerics import keep_freed_memory
+    from fcamlib.heap import keep_freed_memory
 
     keep_freed_memory()
     for result in results:

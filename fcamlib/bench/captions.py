@@ -34,7 +34,8 @@ from fcamlib.captioning.decoding import greedy
 from fcamlib.captioning.losses import cross_entropy, place_log_prob, real_words, reinforce_loss, rewards, word_log_prob
 from fcamlib.captioning.model import Captioner, Regions
 from fcamlib.config.caption_runs import CaptionModelConfig
-from fcamlib.numerics import PLAIN, Numerics, keep_freed_memory, reproducible
+from fcamlib.heap import keep_freed_memory
+from fcamlib.numerics import PLAIN, Numerics, reproducible
 from fcamlib.provenance import provenance
 
 NUM_REGIONS, REGION_DIM, NUM_WORDS, LENGTH, BATCH = 196, 512, 10_000, 15, 100

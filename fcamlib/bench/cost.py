@@ -21,9 +21,10 @@ from fcamlib.chunked import kept_of_each, output_in_chunks
 from fcamlib.config.cost import CostExperiment
 from fcamlib.data.sdc import Bank, SDCData, distinct, every_occurrence
 from fcamlib.fcam import FCAM, PARADIGMS, FCAMOutput
+from fcamlib.heap import keep_freed_memory
 from fcamlib.memory import PeakMemory
 from fcamlib.networks import classification_network, focus_network
-from fcamlib.numerics import PLAIN, keep_freed_memory, reproducible
+from fcamlib.numerics import PLAIN, reproducible
 from fcamlib.provenance import provenance
 
 WAYS = {

@@ -14,8 +14,9 @@ from fcamlib.bench.settings import BenchSettings
 from fcamlib.data.sdc import Bank, SDCData
 from fcamlib.ensemble_training import TrainingMember, pass_together
 from fcamlib.fcam import FCAM, PARADIGMS
+from fcamlib.heap import keep_freed_memory
 from fcamlib.networks import classification_network, focus_network
-from fcamlib.numerics import Numerics, keep_freed_memory, reproducible
+from fcamlib.numerics import Numerics, reproducible
 from fcamlib.provenance import provenance
 
 BATCHES = 4  # of a measured pass

@@ -24,7 +24,8 @@ from fcamlib.chunked import batch_output
 from fcamlib.computing import build_model
 from fcamlib.evaluation import batch_scores
 from fcamlib.fcam import FCAM
-from fcamlib.numerics import Numerics, keep_freed_memory, reproducible
+from fcamlib.heap import keep_freed_memory
+from fcamlib.numerics import Numerics, reproducible
 from fcamlib.provenance import provenance
 
 PARADIGM = "hard"  # both networks see every segment

@@ -29,7 +29,8 @@ from fcamlib.data.pictures import Pictures
 from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
-from fcamlib.numerics import Numerics, keep_freed_memory, reproducible
+from fcamlib.heap import keep_freed_memory
+from fcamlib.numerics import Numerics, reproducible
 from fcamlib.training import fit
 
 LEARNING_RATE = 0.01

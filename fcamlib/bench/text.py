@@ -39,9 +39,10 @@ from fcamlib.data.sdc import SDCData, SDCTask, distinct
 from fcamlib.data.text import as_segments, word_bank
 from fcamlib.encoders import build_encoder
 from fcamlib.fcam import FCAM
+from fcamlib.heap import keep_freed_memory
 from fcamlib.losses import hard_attention_loss, lvml_loss, soft_attention_loss
 from fcamlib.networks import classification_network, focus_network
-from fcamlib.numerics import PLAIN, keep_freed_memory, reproducible
+from fcamlib.numerics import PLAIN, reproducible
 from fcamlib.provenance import provenance
 
 NUM_POSTS, NUM_WORDS, NUM_CLASSES = 15_383, 24_991, 3  # of HateXplain's training posts

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from fcamlib.bench.results import Spread, write_text
 from fcamlib.config.fixed_focus import FixedFocusConfig, fixed_focus_experiment
 from fcamlib.data.sdc import SDCData, SDCTask
-from fcamlib.numerics import Numerics, keep_freed_memory, reproducible
+from fcamlib.heap import keep_freed_memory
+from fcamlib.numerics import Numerics, reproducible
 from fcamlib.provenance import provenance
 from fcamlib.theory.ensemble import DIFFERENCE, Member
 from fcamlib.theory.gradient_flow import PARADIGMS, trajectory
