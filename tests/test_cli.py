@@ -342,10 +342,10 @@ def test_a_grid_trains_what_is_missing_and_goes_on_where_a_run_diverges(monkeypa
     listed = fcam(*arguments, "--list").stdout
     assert listed.startswith("".join(f"{name}  to do\n" for name in names) + "No stored run on this hardware (")
 
-    def diverging(config: Any, *rest: Any) -> store.Run:
+    def diverging(config: Any, *rest: Any, **named: Any) -> store.Run:
         if config.paradigm == "hard":
             raise DivergenceError("the hard loss became NaN.")
-        return run(config, *rest)
+        return run(config, *rest, **named)
 
     with monkeypatch.context() as patch:
         patch.setattr("fcamlib.runs.run", diverging)
