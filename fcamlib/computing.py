@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -76,7 +76,7 @@ def trained_model(finished: Run) -> tuple[FCAM, SDCTask]:
     return model, data
 
 
-def compute(config: RunConfig, on_epoch: Callable[[Row], None] | None = None, wanted: Iterable[RunConfig] = ()) -> Run:
+def compute(config: RunConfig, on_epoch: Callable[[Row], None] | None = None, wanted: Sequence[RunConfig] = ()) -> Run:
     """Train and evaluate the model of a config and store the run; what was trained before an interruption is kept.
 
     Those of the `wanted` runs that begin as this one does are left a checkpoint where their ways part.
@@ -92,7 +92,7 @@ def compute(config: RunConfig, on_epoch: Callable[[Row], None] | None = None, wa
 def compute_together(
     configs: Sequence[RunConfig],
     on_epoch: Callable[[RunConfig, Row], None] | None = None,
-    wanted: Iterable[RunConfig] = (),
+    wanted: Sequence[RunConfig] = (),
 ) -> list[Run]:
     """As `compute` for configs that differ in their seeds alone, trained together where that can be done.
 
@@ -113,7 +113,7 @@ def trains_on_gpu(config: RunConfig) -> bool:
     return Numerics.of(config.training).device.type in ensemble_training.DEVICES
 
 
-def _prepared(config: RunConfig, on_epoch: Callable[[Row], None] | None, wanted: Iterable[RunConfig]) -> Fit:
+def _prepared(config: RunConfig, on_epoch: Callable[[Row], None] | None, wanted: Sequence[RunConfig]) -> Fit:
     """The model of a config before training, with its data."""
     require_same_data(config.data)
     data = task(config.data, config.seed).to(Numerics.of(config.training).device)
@@ -125,7 +125,7 @@ def _checkpoint(config: RunConfig) -> Path:
     return store.writable(store.partial_dir(config)) / store.CHECKPOINT
 
 
-def _handing_on(config: RunConfig, wanted: Iterable[RunConfig]) -> Callable[[FitState], None]:
+def _handing_on(config: RunConfig, wanted: Sequence[RunConfig]) -> Callable[[FitState], None]:
     """What leaves the state of the run's fit as a checkpoint to each wanted run that has been the same up to there.
 
     A run that is stored or begun, or that another process is at, is left alone.

@@ -23,7 +23,7 @@ def run(
     on_epoch: Callable[[Row], None] | None = None,
     fresh: bool = False,
     wait: bool = True,
-    wanted: Iterable[RunConfig] = (),
+    wanted: Sequence[RunConfig] = (),
 ) -> Run:
     """The run of `config`: from the store, recorded runs first, or computed and stored.
 
@@ -39,7 +39,7 @@ def run(
         Compute even where the store has the run.
     wait : bool
         Whether to wait for another process that computes the run, or to raise `RunBusyError`.
-    wanted : iterable of RunConfig
+    wanted : sequence of RunConfig
         Runs that will be asked for next. One that begins as this one does, as a hybrid begins as the soft run, is left
         a checkpoint where their ways part, and goes on from there to the numbers that it has by itself.
     """
