@@ -6,6 +6,7 @@ Does nothing where the C library is another one. Numbers do not change.
 from __future__ import annotations
 
 import ctypes
+import mmap
 import sys
 from functools import cache
 
@@ -47,10 +48,16 @@ def keep_freed_memory() -> None:
 
 
 def give_back_surplus() -> None:
-    """Return freed memory to the kernel where glibc holds more than `SURPLUS` of it.
+    """Return freed memory to the kernel where more than `SURPLUS` of the process's memory is not in use.
 
     Blocks whose size changes from step to step, as the number of distinct segments does, leave gaps that the next ones
     do not fit into, and what is kept would grow without end.
     """
-    if (library := _glibc()) and library.mallinfo2().fordblks > SURPLUS:
+    if (library := _glibc()) and _resident() - library.mallinfo2().uordblks > SURPLUS:
         library.malloc_trim(0)
+
+
+def _resident() -> int:
+    """Bytes that the process has in memory; what glibc counts as free includes what it has given back already."""
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * mmap.PAGESIZE
