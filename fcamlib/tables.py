@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,12 +29,18 @@ def paradigms(runs: Sequence[Run]) -> list[str]:
 def tasks(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs by task, so that what is compared differs in nothing but paradigm and seed.
 
-    The key says which task: data, number of segments, training mosaics and epochs.
+    The key says which task: data, number of segments, training mosaics and epochs. Numbers in it sort by their size.
     """
     grouped: dict[str, list[Run]] = {}
     for run in runs:
         grouped.setdefault(task_title(run), []).append(run)
-    return {title: sorted(group, key=lambda r: r.config.seed) for title, group in sorted(grouped.items())}
+    return {title: sorted(grouped[title], key=lambda r: r.config.seed) for title in sorted(grouped, key=_by_numbers)}
+
+
+def _by_numbers(title: str) -> list[str | int]:
+    """Words and numbers of a title in turn, so that m = 5 comes before m = 20."""
+    parts = re.split(r"(\d(?:[\d,]*\d)?)", title)
+    return [int(part.replace(",", "")) if place % 2 else part for place, part in enumerate(parts)]
 
 
 def task_title(run: Run) -> str:

@@ -100,6 +100,13 @@ def test_tasks_keep_apart_what_was_trained_differently(runs: list[Run], tmp_path
     assert tables.recorded_or(runs, [])[1] == runs
 
 
+def test_tasks_stand_in_the_order_of_their_numbers(monkeypatch: pytest.MonkeyPatch, runs: list[Run]) -> None:
+    titles = [f"CIFAR-10 (JPEG copy), m = {m}, {n} mosaics" for m in (5, 20, 100) for n in ("300", "9,000", "30,000")]
+    given = iter(titles[::-1])
+    monkeypatch.setattr(tables, "task_title", lambda run: next(given))
+    assert list(tables.tasks(runs[:1] * len(titles))) == titles
+
+
 def test_stored_weights_give_the_stored_scores(runs: list[Run]) -> None:
     run = of(runs, "hybrid")[1]
     model, task = trained_model(run)
