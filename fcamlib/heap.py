@@ -10,7 +10,7 @@ import mmap
 import sys
 from functools import cache
 
-SURPLUS = 6 * 2**30  # bytes; three times what autograd may keep of a step, so that a step has room
+SURPLUS = 7 * 2**30  # bytes; what a step takes and its gaps, where autograd keeps all that it may
 
 
 class _Usage(ctypes.Structure):
