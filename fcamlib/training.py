@@ -51,7 +51,10 @@ class FitResult:
 
 @dataclass(frozen=True)
 class Fit:
-    """A model to train, with what `fit` takes for it alone."""
+    """A model to train, with what `fit` takes for it alone.
+
+    `on_state` is called with the state of the fit at its start and after each epoch, and must not change it.
+    """
 
     model: FCAM
     task: SDCTask
@@ -71,7 +74,6 @@ def fit(
     checkpoint: Path | None = None,
     on_epoch: Callable[[Row], None] | None = None,
     on_model: Callable[[FCAM, Row], None] | None = None,
-    on_state: Callable[[FitState], None] | None = None,
 ) -> FitResult:
     """Train `model` in place through `phases`.
 
@@ -96,15 +98,13 @@ def fit(
     on_model : callable, optional
         Called with the model in training and the row of each finished epoch, those of every candidate; it may look at
         the model and must not change it.
-    on_state : callable, optional
-        Called with the state of the fit at its start and after each epoch; it must not change it.
 
     Raises
     ------
     DivergenceError
         When no candidate of a phase keeps a finite loss; the sentence names phase, epoch and step.
     """
-    (result,) = fit_together([Fit(model, task, seed, checkpoint, on_epoch, on_model, on_state)], phases, config)
+    (result,) = fit_together([Fit(model, task, seed, checkpoint, on_epoch, on_model)], phases, config)
     if isinstance(result, DivergenceError):
         raise result
     return result
