@@ -30,6 +30,7 @@ from fcamlib.training import Fit, FitResult, fit_together
 
 NUM_EXAMPLES = 8  # test instances whose attention is kept for galleries
 MAX_EXAMPLE_SEGMENTS = 100  # of longer instances no example is kept
+EXAMPLE_BYTES = 2**18  # that the segments of all examples may take, since runs are kept with the source
 
 
 def task(data: TaskConfig, seed: int) -> SDCTask:
@@ -218,12 +219,21 @@ def _split_summary(scores: Scores, data: SDCData) -> dict[str, Any]:
 def _examples(
     model: FCAM, task: SDCTask, config: RunConfig, numerics: Numerics, scores: Scores
 ) -> dict[str, np.ndarray]:
-    """The first test instances with their segments and attention weights; none of text, which may be private."""
+    """The first test instances with their segments and attention weights, as many as are small enough to keep.
+
+    None of text, which may be private.
+    """
     test = task.splits["test"]
     if test.num_segments > MAX_EXAMPLE_SEGMENTS or test.bank.words:
         return {}
-    number = min(NUM_EXAMPLES, len(test))
-    few = test.take(torch.arange(number, device=test.label.device))
+
+    def first(number: int) -> SDCData:
+        return test.take(torch.arange(number, device=test.label.device))
+
+    number = min(NUM_EXAMPLES, len(test), EXAMPLE_BYTES // shown_segments(first(1)).nbytes)
+    if number == 0:
+        return {}
+    few = first(number)
     with evaluating(model), numerics.autocasting():
         _, output = next(outputs(model, few, [config.aggregation], numerics))
     return {

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fcamlib.claims import CLAIMS, Evidence, Verdict, verdict
 from fcamlib.config import SCHEDULES, MosaicsConfig
+from fcamlib.errors import UserError
 from fcamlib.metrics import t_interval
 from fcamlib.origins import figure_record
 from fcamlib.store import Run
@@ -207,10 +208,20 @@ def gallery(runs: Sequence[Run], count: int = 3) -> dict[str, Any]:
     """The arguments of `plots.attention_gallery`: the first test instances as each paradigm's model sees them.
 
     Takes the runs of the smallest seed, whose instances all paradigms share.
+
+    Raises
+    ------
+    UserError
+        Where the runs kept no examples, see `fcamlib.computing.EXAMPLE_BYTES`.
     """
     first = min(run.config.seed for run in runs)
     found = {run.config.paradigm: run.arrays("examples.npz") for run in runs if run.config.seed == first}
     shared = next(iter(found.values()))
+    if not shared:
+        raise UserError(
+            f"no example was kept to draw, since an instance of '{task_title(runs[0])}' is too large: choose fewer "
+            "num_segments here; the tables and curves of the other notebooks need no examples."
+        )
     return {
         "segments": shared["segments"][:count],
         "foreground": shared["foreground"][:count],

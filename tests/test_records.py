@@ -40,6 +40,7 @@ def test_a_record_is_whole_and_carries_the_name_of_its_config(folder: Path) -> N
     files = {path.name for path in folder.iterdir()}
     assert files <= {*store.RECORDED_FILES, store.SUMS}
     assert folder not in RUNS or files >= {*store.RECORDED_FILES, store.SUMS}
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 2**20, "too much to keep with the source"
 
 
 @each_record

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -53,11 +54,12 @@ class Pipeline:
             "PYTHONPATH": str(ROOT),
         }
 
-    def start(self, profile: str, *options: str) -> subprocess.Popen[str]:
-        """Begin to train the runs, three a job."""
+    @contextmanager
+    def started(self, profile: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+        """Begin to train the runs, three a job; a Snakemake that still runs in the end is stopped."""
         grid = ("--config", f"profile={self.profile.name}", "runs_per_job=3")
         python = self.folder / "environment" / "bin" / "python"
-        return subprocess.Popen(
+        with subprocess.Popen(
             [
                 python,
                 "-m",
@@ -74,7 +76,11 @@ class Pipeline:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-        )
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.terminate()  # nothing where it has ended
 
     def configs(self) -> list[RunConfig]:
         """The runs of all grids, in order."""
@@ -155,13 +161,13 @@ def test_on_this_machine_a_killed_job_is_tried_again_and_keeps_what_it_has_done(
     (tmp_path / "work").mkdir()
     pipeline = Pipeline(tmp_path / "work", [{**SHORT, "paradigms": "lvml"}, LONG], {})
     short, long = pipeline.configs()
-    process = pipeline.start("local")
-    wait_for(pipeline.checkpoint(long).exists, "a checkpoint", process)
-    for pid in processes(tmp_path / "work", "fcamlib run"):
-        os.kill(pid, signal.SIGKILL)
-    num_marked = pipeline.marked(long)
-    finished = (pipeline.results / short.name / "summary.json").stat().st_mtime_ns
-    ended(process)
+    with pipeline.started("local") as process:
+        wait_for(pipeline.checkpoint(long).exists, "a checkpoint", process)
+        for pid in processes(tmp_path / "work", "fcamlib run"):
+            os.kill(pid, signal.SIGKILL)
+        num_marked = pipeline.marked(long)
+        finished = (pipeline.results / short.name / "summary.json").stat().st_mtime_ns
+        ended(process)
     assert (pipeline.results / short.name / "summary.json").stat().st_mtime_ns == finished, "trained twice"
     assert_went_on(pipeline, long, num_marked)
     for config in (short, long):
@@ -294,17 +300,18 @@ def test_on_a_slurm_cluster_a_killed_job_is_submitted_again_and_all_numbers_are_
         return [tuple(job.get(field) for field in fields) for job in described]
 
     quick = ("--slurm-status-command=squeue", "--slurm-init-seconds-before-status-checks=2", "--slurm-no-account")
-    process = pipeline.start("slurm", *quick, "--seconds-between-status-checks=2", "--latency-wait=10")
     long = configs[2]
-    wait_for(pipeline.checkpoint(long).exists, "a checkpoint", process)
-    (job,) = [number for number, comment in jobs("JobId", "Comment") if comment == "rule_runs_0"]
-    assert job is not None
-    subprocess.run(["scancel", "--signal=KILL", job], env=environment, check=True)
-    wait_for(lambda: ("CANCELLED",) in jobs("JobState"), "the kill", process)
-    num_marked = pipeline.marked(long)
-    finished = [pipeline.results / config.name / "summary.json" for config in configs[:2]]
-    times = [path.stat().st_mtime_ns for path in finished]
-    ended(process)
+    waits = ("--seconds-between-status-checks=2", "--latency-wait=10")
+    with pipeline.started("slurm", *quick, *waits) as process:
+        wait_for(pipeline.checkpoint(long).exists, "a checkpoint", process)
+        (job,) = [number for number, comment in jobs("JobId", "Comment") if comment == "rule_runs_0"]
+        assert job is not None
+        subprocess.run(["scancel", "--signal=KILL", job], env=environment, check=True)
+        wait_for(lambda: ("CANCELLED",) in jobs("JobState"), "the kill", process)
+        num_marked = pipeline.marked(long)
+        finished = [pipeline.results / config.name / "summary.json" for config in configs[:2]]
+        times = [path.stat().st_mtime_ns for path in finished]
+        ended(process)
 
     assert sorted(jobs("Comment", "JobState", "TresPerJob")) == [
         ("rule_runs_0", "CANCELLED", "gres:gpu:1"),

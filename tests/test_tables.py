@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcamlib import tables
+from fcamlib import computing, tables
 from fcamlib.computing import trained_model
 from fcamlib.config import experiment
+from fcamlib.errors import UserError
 from fcamlib.evaluation import evaluate
 from fcamlib.metrics import focus_prediction_histogram, saif, saif_curve, t_interval
 from fcamlib.numerics import Numerics
@@ -84,6 +85,19 @@ def test_gallery_shows_the_same_instances_to_every_paradigm(runs: list[Run]) -> 
     shown = tables.gallery(runs)
     for alpha in shown["alpha"].values():
         np.testing.assert_allclose(alpha.sum(axis=1), 1, atol=1e-6)
+
+
+def test_as_many_examples_are_kept_as_are_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A digit takes 64 bytes, so a mosaic of three takes 192."""
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
+    configs = experiment({**SMALL, "num_segments": 3, "paradigms": "soft", "epochs": 1, "seeds": (0, 1, 2)}).configs()
+    for config, budget, number in zip(configs, (2**18, 3 * 192 - 1, 191), (8, 2, 0), strict=True):
+        monkeypatch.setattr(computing, "EXAMPLE_BYTES", budget)
+        kept = run_all([config])[0].arrays("examples.npz")
+        assert {name: len(values) for name, values in kept.items()} == dict.fromkeys(kept, number)
+        assert bool(kept) == (number > 0)
+    with pytest.raises(UserError, match=r"an instance of 'digits, m = 3, .*' is too large: choose fewer num_segments"):
+        tables.gallery(run_all(configs[2:]))
 
 
 def test_lvml_loss_is_never_above_the_hard_loss(runs: list[Run]) -> None:

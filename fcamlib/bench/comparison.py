@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 Pairs = list[tuple[float, float]]  # plain and library, taken in turn
 PARADIGMS = ("soft", "hard", "lvml")
-# Ratios aimed at, the last one at m = 20; an epoch with the measures that follow it has no aim of its own.
-TARGETS = {"set-up": 100.0, "data": 20.0, "peak memory": 20.0, "training epoch": 3.0, "evaluation": 10.0}
+# Ratios aimed at; an epoch with the measures that follow it has no aim of its own.
+TARGETS = {"set-up": 100.0, "data": 20.0, "peak memory": 20.0, "training epoch": 4.0, "evaluation": 20.0}
+AIMED_AT_20 = ("peak memory", "evaluation")  # with m = 20 segments and more
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class BenchRow:
         each = [a / b for a, b in pairs]
         ratio = Spread(statistics.median(plain) / statistics.median(library), min(each), max(each))
         spreads = Spread.of(plain), Spread.of(library)
-        return cls(measure, num_segments, paradigm, unit, *spreads, ratio, TARGETS.get(measure))
+        target = None if num_segments < 20 and measure in AIMED_AT_20 else TARGETS.get(measure)
+        return cls(measure, num_segments, paradigm, unit, *spreads, ratio, target)
 
 
 class _Process:

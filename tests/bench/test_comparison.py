@@ -162,7 +162,7 @@ def test_rows_take_their_ratios_from_pairs() -> None:
     assert row.plain == Spread(12.0, 10.0, 30.0)
     assert row.library == Spread(1.5, 1.0, 2.0)
     assert row.ratio == Spread(8.0, 6.0, 20.0)
-    assert row.target == 10
+    assert row.target == 20
     shown = comparison.table([row]).iloc[0]
     assert shown["measure"] == "evaluation hard"
     assert shown["plain"] == "12.0 (10.0 to 30.0) s"
