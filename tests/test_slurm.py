@@ -56,7 +56,7 @@ class Pipeline:
 
     @contextmanager
     def started(self, profile: str, *options: str) -> Iterator[subprocess.Popen[str]]:
-        """Begin to train the runs, three a job; a Snakemake that still runs in the end is stopped."""
+        """Begin to train the runs, three a job; whatever Snakemake still runs in the end is stopped."""
         grid = ("--config", f"profile={self.profile.name}", "runs_per_job=3")
         python = self.folder / "environment" / "bin" / "python"
         with subprocess.Popen(
@@ -81,6 +81,8 @@ class Pipeline:
                 yield process
             finally:
                 process.terminate()  # nothing where it has ended
+                for pid in processes(self.folder, "snakemake"):  # of jobs that were killed
+                    os.kill(pid, signal.SIGKILL)
 
     def configs(self) -> list[RunConfig]:
         """The runs of all grids, in order."""
