@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -41,6 +42,18 @@ def test_a_record_is_whole_and_carries_the_name_of_its_config(folder: Path) -> N
     assert files <= {*store.RECORDED_FILES, store.SUMS}
     assert folder not in RUNS or files >= {*store.RECORDED_FILES, store.SUMS}
     assert sum(path.stat().st_size for path in folder.iterdir()) < 2**20, "too much to keep with the source"
+
+
+@each_record
+def test_the_name_is_the_hash_of_the_config_as_plain_json(folder: Path) -> None:
+    """Code may be rewritten as long as this holds; reading the config must then give the same name, see above."""
+    content = json.loads((folder / "config.json").read_text("utf-8"))
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    assert folder.name.endswith("-" + hashlib.sha256(canonical.encode()).hexdigest()[:8])
+
+
+def test_no_record_is_lost() -> None:
+    assert len(FOLDERS) >= 78
 
 
 @each_record
