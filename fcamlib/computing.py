@@ -209,6 +209,8 @@ def _split_summary(scores: Scores, data: SDCData) -> dict[str, Any]:
         a_z, s_y = scores.a_z[known], scores.s_y[known]
         measures["histogram"] = metrics.focus_prediction_histogram(a_z, s_y).tolist()
         measures["saif_curve"] = metrics.saif_curve(a_z, s_y).tolist()
+    confidence = metrics.focus_prediction_histogram(scores.max_attention, scores.prob.max(axis=1))
+    measures["confidence"] = confidence.tolist()  # percent per [largest attention, largest class probability]
     if not data.bank.pictures:
         from fcamlib.bags.metrics import bag_measures  # imports scikit-learn's metrics, so only where needed
 

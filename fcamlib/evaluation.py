@@ -43,6 +43,7 @@ class BatchScores:
     loss: Float[Tensor, " B"]
     has_foreground: Bool[Tensor, " B"]
     entropy: Float[Tensor, " B"]
+    max_attention: Float[Tensor, " B"]
     prob: Float[Tensor, "B K"]
 
 
@@ -65,6 +66,8 @@ class Scores:
         Whether it is known where the label comes from. Measures of focus are over these instances.
     entropy : (n,) float
         Entropy of the attention weights in nats, from 0 to the logarithm of the number of segments.
+    max_attention : (n,) float
+        Largest attention weight: the confidence of the focus.
     prob : (n, K) float
         Probability of each class.
     """
@@ -77,12 +80,14 @@ class Scores:
     loss: NDArray[np.floating]
     has_foreground: NDArray[np.bool_]
     entropy: NDArray[np.floating]
+    max_attention: NDArray[np.floating]
     prob: NDArray[np.floating]
 
     def summary(self) -> dict[str, float]:
         """Loss and accuracy; over the instances whose foreground is known also the focus and outcome measures.
 
-        Focus accuracy, SAIF and the four outcome fractions are left out where no foreground is known.
+        These are focus accuracy, SAIF, mean attention on the foreground, the share with more than 0.8 of it, and the
+        four outcome fractions.
         """
         measures = {"loss": float(self.loss.mean()), "accuracy": float(self.prediction_hit.mean())}
         known = self.has_foreground
@@ -92,6 +97,8 @@ class Scores:
         return measures | {
             "focus_accuracy": outcomes["ftpt"] + outcomes["ftpf"],
             "saif": metrics.saif(self.a_z[known], self.s_y[known]),
+            "a_z": float(self.a_z[known].mean(dtype=np.float64)),
+            "a_z_high": float((self.a_z[known] > metrics.SAIF_THRESHOLD).mean()),
             **outcomes,
         }
 
@@ -111,6 +118,7 @@ def batch_scores(output: FCAMOutput, data: SDCData, paradigm: str) -> BatchScore
         loss=output.loss(paradigm, data.label, reduction="none"),
         has_foreground=data.has_foreground,
         entropy=torch.special.entr(alpha).sum(dim=1),
+        max_attention=alpha.amax(dim=1),
         prob=log_prob.exp(),
     )
 

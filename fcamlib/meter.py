@@ -11,6 +11,7 @@ from fcamlib.evaluation import BatchScores
 from fcamlib.metrics import SAIF_THRESHOLD
 
 EPOCH_MEASURES = ("loss", "accuracy", "focus_accuracy", "saif")  # of each split, in the history
+EVALUATION_MEASURES = (*EPOCH_MEASURES, "a_z", "a_z_high")  # of validation and test data
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from fcamlib.ensemble_training import TrainingMember, can_train_together, pass_t
 from fcamlib.errors import DivergenceError
 from fcamlib.evaluation import batch_scores, evaluate
 from fcamlib.fcam import FCAM
-from fcamlib.meter import EPOCH_MEASURES, Meter, PassResult
+from fcamlib.meter import EVALUATION_MEASURES, Meter, PassResult
 from fcamlib.numerics import Numerics, reproducible
 
 log = logging.getLogger(__name__)
@@ -299,7 +299,7 @@ class _Trainer:
             scores = evaluate(candidate.model, self.task.splits[split], [paradigm], self.numerics)[paradigm]
             if np.isfinite(scores.loss).all():
                 summary = scores.summary()
-                row |= {f"{split}_{key}": summary[key] for key in EPOCH_MEASURES if key in summary}
+                row |= {f"{split}_{key}": summary[key] for key in EVALUATION_MEASURES if key in summary}
             elif split == "validation":  # test data never decide
                 candidate.failure = self._divergence(candidate, paradigm, phase, "on validation data")
                 return row

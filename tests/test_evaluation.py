@@ -89,6 +89,7 @@ def plain(model: FCAM, data: SDCData, paradigm: str, dtype: torch.dtype = torch.
         "loss": loss,
         "has_foreground": (foreground if data.mask is None else foreground & data.mask.numpy()).any(axis=1),
         "entropy": special.entr(alpha).sum(axis=1),
+        "max_attention": alpha.max(axis=1),
         "prob": probability,
     }
 
@@ -138,6 +139,7 @@ def test_summary_by_hand() -> None:
     rest: dict[str, Any] = {
         "prediction": np.zeros(5, dtype=np.int64),
         "entropy": np.zeros(5),
+        "max_attention": np.ones(5),
         "prob": np.full((5, 2), 0.5),
     }
     scores = Scores(
@@ -149,12 +151,12 @@ def test_summary_by_hand() -> None:
         has_foreground=np.ones(5, dtype=bool),
         **rest,
     )
-    expected = {"loss": 2.0, "accuracy": 0.6, "focus_accuracy": 0.6, "saif": 0.2}
+    expected = {"loss": 2.0, "accuracy": 0.6, "focus_accuracy": 0.6, "saif": 0.2, "a_z": 3.01 / 5, "a_z_high": 0.6}
     outcomes = {"ftpt": 0.4, "ffpt": 0.2, "ftpf": 0.2, "ffpf": 0.2}
     assert scores.summary() == pytest.approx(expected | outcomes)
     # Where only the first two have a known foreground, focus and outcomes are theirs; accuracy and loss are all five's.
     two = replace(scores, has_foreground=np.array([True, True, False, False, False])).summary()
-    expected = {"loss": 2.0, "accuracy": 0.6, "focus_accuracy": 1.0, "saif": 0.5}
+    expected = {"loss": 2.0, "accuracy": 0.6, "focus_accuracy": 1.0, "saif": 0.5, "a_z": 1.71 / 2, "a_z_high": 1.0}
     assert two == pytest.approx(expected | {"ftpt": 0.5, "ffpt": 0.0, "ftpf": 0.5, "ffpf": 0.0})
     none = replace(scores, has_foreground=np.zeros(5, dtype=bool)).summary()
     assert none == pytest.approx({"loss": 2.0, "accuracy": 0.6})
@@ -169,8 +171,10 @@ def test_probabilities_and_entropies_belong_to_the_attention_and_prediction() ->
         own = scores.prob[np.arange(len(data)), data.label.numpy()]
         assert_allclose(own, scores.s_y, atol=1e-12, err_msg=paradigm)
         logits = model.focus_model(data.bank.rows(data.segments.flatten(), torch.float64)).view(data.segments.shape)
-        for row, mask, entropy in zip(logits.detach().numpy(), data.mask.numpy(), scores.entropy, strict=True):
+        found = zip(logits.detach().numpy(), data.mask.numpy(), scores.entropy, scores.max_attention, strict=True)
+        for row, mask, entropy, largest in found:
             assert entropy == pytest.approx(stats.entropy(special.softmax(row[mask])), abs=1e-12)
+            assert largest == pytest.approx(special.softmax(row[mask]).max(), abs=1e-12)
 
 
 @pytest.mark.parametrize("masked", [False, True])

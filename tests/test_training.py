@@ -162,6 +162,7 @@ def test_history_has_a_row_for_each_epoch(task: SDCTask) -> None:
     found = [tuple(row[key] for key in keys) for row in rows]
     assert found == [(e, 0, "soft", 0.5) for e in (1, 2, 3)] + [(e, 1, "hard", 0.2) for e in (4, 5)]
     measures = {f"{s}_{m}" for s in task.splits for m in ("loss", "accuracy", "focus_accuracy", "saif")}
+    measures |= {f"{s}_{m}" for s in ("validation", "test") for m in ("a_z", "a_z_high")}
     assert all(set(row) == {*keys, *measures, "seconds"} for row in rows)
 
 
