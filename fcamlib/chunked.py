@@ -34,6 +34,7 @@ from fcamlib.fcam import FCAM, FCAMOutput, TableOutput, gathered, log_attention,
 from fcamlib.heap import give_back_surplus
 from fcamlib.memory import saved_bytes
 from fcamlib.numerics import Numerics
+from fcamlib.paradigms import needs
 
 BUDGET = 2**31  # bytes that autograd may keep of the networks' passes over a batch's segments; on a GPU half of its own
 ALWAYS_WHOLE = 2_048  # segments that are never divided, so that small steps need not measure
@@ -77,7 +78,7 @@ def output_in_chunks(model: FCAM, data: SDCData, paradigm: str, numerics: Numeri
             return _grouped(model, data, paradigm, numerics, size)
         rows, places = numerics.rows_of(data.segments, len(data.bank.values))
         chunks = Chunks(rows.split(size), size, segments_of)
-        if paradigm == "soft":
+        if needs([paradigm], "mixture"):
             focus_logits = torch.cat([recomputed(_focus, model, segments_of, part) for part in chunks.rows])
             log_alpha = log_attention(gathered(focus_logits, places), data.mask)
             mixture = chunks.weighted_sums(model, places, log_alpha.exp())
@@ -93,7 +94,7 @@ def chunk_size(model: FCAM, data: SDCData, num_rows: int, paradigm: str, numeric
     if total <= ALWAYS_WHOLE or (model.training and model.counts_segments):
         return None
     known = _KEPT.setdefault(model, {})
-    case = (paradigm == "soft", 1 if model.context_free else data.num_segments, numerics)
+    case = (needs([paradigm], "mixture"), 1 if model.context_free else data.num_segments, numerics)
     if case not in known:
         known[case] = kept_of_each(model, data, paradigm, numerics)
     fitting = max(1, int(_budget(numerics) / max(known[case], 1.0)))
@@ -121,7 +122,7 @@ def kept_of_each(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics) 
             with numerics.autocasting():
                 if not model.context_free:
                     return model(segments, torch.arange(len(rows), device=rows.device).view_as(part.segments), paradigm)
-                return (_focus if paradigm == "soft" else _scores)(model, lambda _: segments, rows)
+                return (_focus if needs([paradigm], "mixture") else _scores)(model, lambda _: segments, rows)
 
         return saved_bytes(call, model.parameters())
 
@@ -191,13 +192,13 @@ def _grouped(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics, size
         rows, places = numerics.rows_of(part.segments, len(data.bank.values))
         segments = data.bank.rows(rows, numerics.dtype, numerics.channels_last)
         output = model(segments, places, paradigm, part.mask)
-        return output.log_alpha, output.mixture_logits if paradigm == "soft" else _written_out(output)
+        return output.log_alpha, output.mixture_logits if needs([paradigm], "mixture") else _written_out(output)
 
     instances = torch.arange(len(data), device=data.label.device)
     log_alpha, logits = (
         torch.cat(column) for column in zip(*(recomputed(call, part) for part in instances.split(size)), strict=True)
     )
-    if paradigm == "soft":
+    if needs([paradigm], "mixture"):
         return FCAMOutput(log_alpha, mixture_logits=logits)
     return FCAMOutput(log_alpha, segment_logits=logits, mask=data.mask)
 

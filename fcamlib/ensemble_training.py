@@ -28,6 +28,7 @@ from fcamlib.evaluation import batch_scores
 from fcamlib.fcam import FCAM, FCAMOutput, gathered, log_attention, segment_output, weighted_sum
 from fcamlib.meter import Meter, PassResult
 from fcamlib.numerics import Numerics
+from fcamlib.paradigms import needs
 
 DEVICES = ("cuda",)  # where members train together
 Weights = dict[str, Tensor]
@@ -130,7 +131,7 @@ class _Stacked:
                 for logits, place, batch in zip(focus_logits, places, batches, strict=True)
             ]
             classifier = self.model.classification_model
-            if paradigm == "soft":
+            if needs([paradigm], "mixture"):
                 tables = [segments] * len(batches) if axis is None else list(segments)
                 sums = [weighted_sum(t, p, a.exp()) for t, p, a in zip(tables, places, log_alphas, strict=True)]
                 logits = _at_least_float32(self._called("classification_model", classifier, torch.stack(sums), 0))

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from fcamlib import metrics
 from fcamlib.chunked import Chunks
 from fcamlib.data.sdc import Bank, SDCData, distinct
-from fcamlib.fcam import FCAM, PARADIGMS, FCAMOutput, gathered, log_attention, weighted_sum
+from fcamlib.fcam import FCAM, FCAMOutput, gathered, log_attention, weighted_sum
 from fcamlib.numerics import PLAIN, Numerics
+from fcamlib.paradigms import PAPER, needs
 
 _TABLE_CHUNK = 1024  # segments per pass
 _INSTANCE_CHUNK = 1024  # instances per pass
@@ -124,7 +125,7 @@ def batch_scores(output: FCAMOutput, data: SDCData, paradigm: str) -> BatchScore
 
 
 def evaluate(
-    model: FCAM, data: SDCData, paradigms: Sequence[str] = PARADIGMS, numerics: Numerics = PLAIN
+    model: FCAM, data: SDCData, paradigms: Sequence[str] = PAPER, numerics: Numerics = PLAIN
 ) -> dict[str, Scores]:
     """Scores of `model` on `data` for each way of predicting, in evaluation mode and without gradients.
 
@@ -162,7 +163,7 @@ def outputs(
     model: FCAM, data: SDCData, paradigms: Sequence[str], numerics: Numerics
 ) -> Iterator[tuple[SDCData, FCAMOutput]]:
     """Chunks of instances with their pass through the model, valid for all `paradigms` at once."""
-    segmentwise = any(paradigm != "soft" for paradigm in paradigms)
+    segmentwise = needs(paradigms, "segments")
     table = _segment_table(model, data, segmentwise, numerics) if model.context_free else None
     each = data.num_segments * (table.num_classes if table else data.num_segments)
     fitting = max(1, _chunk(_MOST_LOGITS if table else _MOST_PAIRS, numerics) // each)
@@ -177,7 +178,7 @@ def outputs(
         focus_logits, class_logits = table.lookup(part.segments)
         log_alpha = log_attention(focus_logits, part.mask)
         mixture_logits = None
-        if "soft" in paradigms:
+        if needs(paradigms, "mixture"):
             rows, index = distinct(part.segments)
             mixture_logits = model.class_logits(_mixture(model, data.bank, rows, index, log_alpha.exp(), numerics))
         yield part, FCAMOutput(log_alpha, mixture_logits, class_logits, part.mask)
@@ -202,7 +203,7 @@ def _contextual(
     """A pass whose encoder looks at whole instances, encoded once for all aggregations."""
     encoded, index = model.encode(segments, index, part.mask)
     log_alpha = log_attention(gathered(model.focus_model(encoded), index), part.mask)
-    mixture = model.class_logits(weighted_sum(encoded, index, log_alpha.exp())) if "soft" in paradigms else None
+    mixture = model.class_logits(weighted_sum(encoded, index, log_alpha.exp())) if needs(paradigms, "mixture") else None
     single = gathered(model.class_logits(encoded), index) if segmentwise else None
     return FCAMOutput(log_alpha, mixture, single, part.mask)
 

@@ -13,16 +13,18 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fcamlib.losses import Reduction, hard_attention_loss, logit_mixture_loss, lvml_loss, soft_attention_loss
+from fcamlib.losses import Reduction, logit_mixture, reduced
 from fcamlib.networks.parametric import occurrences, takes_counts
+from fcamlib.paradigms import PAPER, needs
+from fcamlib.paradigms import paradigm as record_of
 
 MOST_LOGITS = 2**24  # class logits of a batch's places that are written out
-PARADIGMS = ("soft", "hard", "lvml")  # the paper's; "logit_mixture" is a variant that its public scripts train
+PARADIGMS = PAPER  # alias, to be removed
 
 
 @dataclass(frozen=True)
 class FCAMOutput:
-    """What one pass gives; `mixture_logits` only for soft attention, `segment_logits` only for the other two."""
+    """One pass: `mixture_logits` where a paradigm needs the mixture, `segment_logits` where one needs the segments."""
 
     log_alpha: Float[Tensor, "B M"]  # log attention weights; exponentials sum to 1 over M
     mixture_logits: Float[Tensor, "B K"] | None = None  # class logits of the weighted sum
@@ -30,43 +32,38 @@ class FCAMOutput:
     mask: Bool[Tensor, "B M"] | None = None
 
     def loss(self, paradigm: str, y: Int[Tensor, " B"], reduction: Reduction = "mean") -> Tensor:
-        """The training loss of `paradigm` ("soft", "hard", "lvml" or "logit_mixture"): () or (B,)."""
-        if paradigm == "soft":
-            return soft_attention_loss(self._mixture(), y, reduction)
-        if paradigm == "logit_mixture":
-            return self._logit_mixture_loss(y, reduction)
-        loss = {"hard": hard_attention_loss, "lvml": lvml_loss}[paradigm]
-        return loss(self.log_alpha, self._log_likelihood(y), reduction, self.mask)
+        """Training loss of `paradigm`: () or (B,)."""
+        return reduced(record_of(paradigm).loss(self, y), reduction)
 
     def log_prob(self, paradigm: str) -> Float[Tensor, "B K"]:
-        """Log probability of each class at test time.
+        """Log probability of each class at test time, as `paradigm` predicts."""
+        return record_of(paradigm).log_prob(self)
 
-        soft: of the weighted sum; hard: of the segment with the largest weight; lvml: the mixture
-        log sum_j alpha_j p(x_j); logit_mixture: of the logits' weighted sum. Source: arXiv 2307.13421, sec. 2.
-        """
-        if paradigm == "soft":
-            return self._mixture().log_softmax(dim=-1)
-        if paradigm == "logit_mixture":
-            return torch.einsum("bm,bmk->bk", self.log_alpha.exp(), self._segments()).log_softmax(dim=-1)
-        log_prob = self._segments().log_softmax(dim=-1)  # (B, M, K)
-        if paradigm == "hard":
-            return log_prob[torch.arange(len(log_prob), device=log_prob.device), self.log_alpha.argmax(dim=1)]
-        return torch.logsumexp(self.log_alpha[..., None] + log_prob, dim=1)  # (B, K)
-
-    def _logit_mixture_loss(self, y: Tensor, reduction: Reduction) -> Tensor:
-        return logit_mixture_loss(self.log_alpha, self._segments(), y, reduction, self.mask)
-
-    def _log_likelihood(self, y: Tensor) -> Tensor:
-        batch, num_segments, _ = self._segments().shape
-        index = y[:, None, None].expand(batch, num_segments, 1)
-        return self._segments().log_softmax(dim=-1).gather(2, index).squeeze(2)  # (B, M)
-
-    def _mixture(self) -> Tensor:
+    def mixture(self) -> Float[Tensor, "B K"]:
+        """Class logits of the weighted sum of the segments."""
         if self.mixture_logits is None:
             raise ValueError("this pass was made without the weighted sum: ask the model for paradigm 'soft'.")
         return self.mixture_logits
 
-    def _segments(self) -> Tensor:
+    def expected_logits(self) -> Float[Tensor, "B K"]:
+        """Weighted sum of the segments' class logits."""
+        return logit_mixture(self.log_alpha, self._segments(), self.mask)
+
+    def log_likelihood(self, y: Int[Tensor, " B"]) -> Float[Tensor, "B M"]:
+        """Log probability of the labels `y` from each segment alone."""
+        batch, num_segments, _ = self._segments().shape
+        index = y[:, None, None].expand(batch, num_segments, 1)
+        return self._segments().log_softmax(dim=-1).gather(2, index).squeeze(2)
+
+    def segment_log_prob(self, place: Int[Tensor, " B"]) -> Float[Tensor, "B K"]:
+        """Log probability of each class from the segment at `place` of each instance."""
+        return self._segments().log_softmax(dim=-1)[torch.arange(len(place), device=place.device), place]
+
+    def marginal_log_prob(self) -> Float[Tensor, "B K"]:
+        """Log of the weighted sum of the segments' class probabilities."""
+        return torch.logsumexp(self.log_alpha[..., None] + self._segments().log_softmax(dim=-1), dim=1)
+
+    def _segments(self) -> Float[Tensor, "B M K"]:
         if self.segment_logits is None:
             raise ValueError("this pass was made without single segments: ask the model for 'hard' or 'lvml'.")
         return self.segment_logits
@@ -74,32 +71,24 @@ class FCAMOutput:
 
 @dataclass(frozen=True, kw_only=True)
 class TableOutput(FCAMOutput):
-    """The same of single segments, without ever making (B, M, K) numbers: (U, K) and (B, M) are enough."""
+    """The same of single segments in (U, K) and (B, M) numbers: (B, M, K) are never made."""
 
     table: Float[Tensor, "U K"]  # class logits of the distinct segments
     index: Int[Tensor, "B M"]  # row of the table at each place
 
-    def log_prob(self, paradigm: str) -> Float[Tensor, "B K"]:
-        """Log probability of each class at test time, as `FCAMOutput` defines it."""
-        if paradigm == "soft":
-            return super().log_prob(paradigm)
-        if paradigm == "logit_mixture":
-            return self._mean_logits().log_softmax(dim=-1)
-        log_prob = self.table.log_softmax(dim=-1)  # (U, K)
-        if paradigm == "hard":
-            return log_prob[self.index.gather(1, self.log_alpha.argmax(dim=1, keepdim=True)).squeeze(1)]
-        columns = [torch.logsumexp(self.log_alpha + gathered(column, self.index), dim=1) for column in log_prob.T]
-        return torch.stack(columns, dim=1)  # (B, K)
-
-    def _logit_mixture_loss(self, y: Tensor, reduction: Reduction) -> Tensor:
-        return functional.cross_entropy(self._mean_logits(), y, reduction=reduction)
-
-    def _mean_logits(self) -> Float[Tensor, "B K"]:
+    def expected_logits(self) -> Float[Tensor, "B K"]:
         return weighted_sum(self.table, self.index, self.log_alpha.exp())
 
-    def _log_likelihood(self, y: Tensor) -> Tensor:
+    def log_likelihood(self, y: Int[Tensor, " B"]) -> Float[Tensor, "B M"]:
         log_prob = self.table.log_softmax(dim=-1)
-        return gathered(log_prob.flatten(), self.index * log_prob.shape[1] + y[:, None])  # (B, M)
+        return gathered(log_prob.flatten(), self.index * log_prob.shape[1] + y[:, None])
+
+    def segment_log_prob(self, place: Int[Tensor, " B"]) -> Float[Tensor, "B K"]:
+        return self.table.log_softmax(dim=-1)[self.index.gather(1, place[:, None]).squeeze(1)]
+
+    def marginal_log_prob(self) -> Float[Tensor, "B K"]:
+        columns = self.table.log_softmax(dim=-1).T  # (K, U)
+        return torch.stack([torch.logsumexp(self.log_alpha + gathered(c, self.index), dim=1) for c in columns], dim=1)
 
 
 class FCAM(nn.Module):
@@ -151,7 +140,7 @@ class FCAM(nn.Module):
             Table of the batch's segments.
         index : (B, M) int
             Row of `segments` at each place of each instance.
-        paradigm : "soft", "hard", "lvml" or "logit_mixture"
+        paradigm : str
             Decides whether the weighted sum or the single segments are classified.
         mask : (B, M) bool, optional
             True for real segments; padding gets weight zero.
@@ -159,7 +148,7 @@ class FCAM(nn.Module):
         encoded, index = self.encode(segments, index, mask)
         counts = self._counts(encoded, index, mask)
         log_alpha = log_attention(gathered(_called(self.focus_model, encoded, counts), index), mask)  # (B, M)
-        if paradigm == "soft":
+        if needs([paradigm], "mixture"):
             mixture = weighted_sum(encoded, index, log_alpha.exp())
             return FCAMOutput(log_alpha, mixture_logits=self.class_logits(mixture))
         return segment_output(log_alpha, self.class_logits(encoded, counts), index, mask)

@@ -46,7 +46,7 @@ def soft_attention_loss(
 
     Source: arXiv 2307.13421, sec. 2.
     """
-    return _reduce(functional.cross_entropy(class_logits, y, reduction="none"), reduction)
+    return reduced(functional.cross_entropy(class_logits, y, reduction="none"), reduction)
 
 
 def hard_attention_loss(
@@ -77,7 +77,7 @@ def hard_attention_loss(
     Source: arXiv 2307.13421, sec. 2.
     """
     log_alpha, log_likelihood = _drop_padding(log_alpha, log_likelihood, mask)
-    return _reduce(-(log_alpha.exp() * log_likelihood).sum(dim=1), reduction)
+    return reduced(-(log_alpha.exp() * log_likelihood).sum(dim=1), reduction)
 
 
 def lvml_loss(
@@ -112,48 +112,29 @@ def lvml_loss(
     Source: arXiv 2307.13421, sec. 2.
     """
     log_alpha, log_likelihood = _drop_padding(log_alpha, log_likelihood, mask)
-    return _reduce(-torch.logsumexp(log_alpha + log_likelihood, dim=1), reduction)
+    return reduced(-torch.logsumexp(log_alpha + log_likelihood, dim=1), reduction)
 
 
-def logit_mixture_loss(
+def logit_mixture(
     log_alpha: Float[Tensor, "B M"],
     segment_logits: Float[Tensor, "B M K"],
-    y: Int[Tensor, " B"],
-    reduction: Reduction = "mean",
     mask: Bool[Tensor, "B M"] | None = None,
-) -> Float[Tensor, ""] | Float[Tensor, " B"]:
-    r"""Cross-entropy of the attention-weighted sum of the segments' class logits. This is not LVML.
+) -> Float[Tensor, "B K"]:
+    r"""Attention-weighted sum of the segments' class logits. Its cross-entropy is easily taken for LVML, and is not.
 
     $$\ell = -\log \operatorname{softmax}_y\Big(\sum_j a_j\, g(x_j)\Big)$$
 
-    LVML averages probabilities, this averages logits, a geometric mean of probabilities. It equals soft attention
-    where the classifier is linear, and all three losses where M = 1 or alpha is one-hot. The paper's public script
-    for HateXplain trains it under the name LVML; it is kept here to be compared.
-
-    Parameters
-    ----------
-    log_alpha : (B, M) float
-        Log attention weights; their exponentials sum to 1 over the segments that `mask` keeps.
-    segment_logits : (B, M, K) float
-        Class logits of each segment alone.
-    y : (B,) int
-        True labels, 0..K-1.
-    reduction : "mean" or "none"
-        Mean over the batch, or one loss per instance in nats.
-    mask : (B, M) bool, optional
-        True for real segments. A masked segment adds nothing to the loss or to any gradient.
-
-    Returns
-    -------
-    () or (B,) float, >= 0.
+    LVML averages probabilities, this averages logits, a geometric mean of probabilities. The loss equals soft
+    attention's where the classifier is linear, and all three losses where M = 1 or alpha is one-hot. The paper's public
+    script for HateXplain trains it under the name LVML; it is kept here to be compared. A masked segment adds nothing
+    to the sum or to any gradient.
 
     Source: the public scripts of arXiv 2307.13421; the statements about other losses are this project's derivation.
     """
     if mask is not None:
         log_alpha = log_alpha.masked_fill(~mask, -torch.inf)
         segment_logits = segment_logits.masked_fill(~mask[..., None], 0.0)
-    mixture = torch.einsum("bm,bmk->bk", log_alpha.exp(), segment_logits)  # (B, K)
-    return _reduce(functional.cross_entropy(mixture, y, reduction="none"), reduction)
+    return torch.einsum("bm,bmk->bk", log_alpha.exp(), segment_logits)
 
 
 def _drop_padding(log_alpha: Tensor, log_likelihood: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -163,7 +144,8 @@ def _drop_padding(log_alpha: Tensor, log_likelihood: Tensor, mask: Tensor | None
     return log_alpha.masked_fill(~mask, -torch.inf), log_likelihood.masked_fill(~mask, 0.0)
 
 
-def _reduce(loss: Tensor, reduction: Reduction) -> Tensor:
+def reduced(loss: Float[Tensor, " B"], reduction: Reduction) -> Tensor:
+    """The mean of the instances' losses, or each of them."""
     if reduction == "mean":
         return loss.mean()
     if reduction == "none":

@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fcamlib.errors import UserError
-from fcamlib.losses import Reduction, _reduce
+from fcamlib.losses import Reduction, reduced
 
 
 def sample_segments(
@@ -71,7 +71,7 @@ def reinforce_loss(
         baseline = (fixed.sum(dim=1, keepdim=True) - fixed) / (num_samples - 1)
     score = log_alpha.gather(1, drawn)
     steering = (fixed - baseline) * (score - score.detach())  # zero, with the gradient of the score function
-    return _reduce((losses + steering).mean(dim=1), reduction)
+    return reduced((losses + steering).mean(dim=1), reduction)
 
 
 def straight_through(
@@ -154,7 +154,7 @@ def topk_lvml_loss(
     -------
     () or (B,) float, >= the exact loss.
     """
-    return _reduce(-_log_sum(kept, log_likelihood), reduction)
+    return reduced(-_log_sum(kept, log_likelihood), reduction)
 
 
 def topk_gap_bound(kept: TopK, log_likelihood: Float[Tensor, "B k"]) -> Float[Tensor, " B"]:

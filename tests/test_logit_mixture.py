@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 from torch.testing import assert_close
 
-from fcamlib.losses import hard_attention_loss, logit_mixture_loss, lvml_loss, soft_attention_loss
+from fcamlib.losses import Reduction, hard_attention_loss, logit_mixture, lvml_loss, soft_attention_loss
 
 B, M, K, D = 2, 3, 5, 7
 Y = torch.tensor([4, 1])
@@ -18,6 +18,12 @@ Y = torch.tensor([4, 1])
 
 def random(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def logit_mixture_loss(
+    log_alpha: Tensor, logits: Tensor, y: Tensor, reduction: Reduction = "mean", mask: Tensor | None = None
+) -> Tensor:
+    return soft_attention_loss(logit_mixture(log_alpha, logits, mask), y, reduction)
 
 
 def test_equals_the_definition_by_hand() -> None:

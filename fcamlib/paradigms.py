@@ -1,0 +1,180 @@
+r"""The paradigms of attention, one record each: loss, prediction, what it needs of a pass, name and look in figures.
+
+| record        | loss                                               | prediction                                  |
+|---------------|----------------------------------------------------|---------------------------------------------|
+| `soft`        | $-\log p_y(\sum_j a_j x_j)$                        | class probabilities of the weighted sum     |
+| `hard`        | $-\sum_j a_j \log p_y(x_j)$                        | those of the segment of the largest weight  |
+| `lvml`        | $-\log \sum_j a_j\, p_y(x_j)$                      | the mixture $\sum_j a_j\, p(x_j)$           |
+| `logit_mixture` | $-\log \mathrm{softmax}_y(\sum_j a_j\, g(x_j))$   | softmax of the weighted sum of the logits   |
+
+`register` adds a paradigm from outside; model, training, evaluation, tables and figures ask the record alone.
+Nothing here imports torch until a loss is called. Source: arXiv 2307.13421, sec. 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from fcamlib.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+else:
+    Tensor = Any  # torch is imported where something is computed
+
+PAPER = ("soft", "hard", "lvml")  # compared in every table of aggregations
+
+
+class Pass(Protocol):
+    """What a pass of the model offers to a paradigm; axes B batch, M segments, K classes."""
+
+    log_alpha: Tensor  # (B, M) log attention weights, -inf at padding
+    mask: Tensor | None  # (B, M) True for real segments; None without padding
+
+    def mixture(self) -> Tensor:
+        """Class logits of the weighted sum of the segments, (B, K); of paradigms that need the mixture."""
+
+    def expected_logits(self) -> Tensor:
+        """Weighted sum of the segments' class logits, (B, K). This and the following need the segments."""
+
+    def log_likelihood(self, y: Tensor) -> Tensor:
+        """Log probability of the labels `y` (B,) from each segment alone, (B, M)."""
+
+    def segment_log_prob(self, place: Tensor) -> Tensor:
+        """Log probability of each class from the one segment at `place` (B,), (B, K)."""
+
+    def marginal_log_prob(self) -> Tensor:
+        """Log of the weighted sum of the segments' class probabilities, (B, K)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Style:
+    """A name in text and its look in figures: hexadecimal colour, matplotlib's marker and line style."""
+
+    name: str
+    label: str
+    color: str = "#1a1c20"
+    marker: str = "X"
+    linestyle: str | tuple[float, tuple[float, ...]] = (0.0, (7.0, 1.5, 1.0, 1.5))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paradigm(Style):
+    """A training loss and the prediction that belongs to it.
+
+    Parameters
+    ----------
+    needs : "mixture" or "segments"
+        Whether the weighted sum of the segments is classified, or each segment.
+    loss : (pass, y) -> (B,) float
+        Loss of each instance in nats; training minimises the mean.
+    log_prob : (pass) -> (B, K) float
+        Log probability of each class at test time.
+    """
+
+    needs: Literal["mixture", "segments"]
+    loss: Callable[[Any, Any], Any]
+    log_prob: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule(Style):
+    """Phases of training with one paradigm each, where they differ."""
+
+    paradigms: tuple[str, ...]
+
+
+def _losses() -> Any:
+    """`fcamlib.losses`, which imports torch."""
+    from fcamlib import losses
+
+    return losses
+
+
+# The paper's colours differ in lightness (CIE L* 47, 54, 64, 41), keep a contrast of 2.8 or more against white and
+# against a dark page, and stay apart for readers without red, green or blue cones.
+_KNOWN = (
+    Paradigm(
+        name="soft",
+        label="SA",
+        color="#2f63fa",
+        marker="o",
+        linestyle="-",
+        needs="mixture",
+        loss=lambda output, y: _losses().soft_attention_loss(output.mixture(), y, "none"),
+        log_prob=lambda output: output.mixture().log_softmax(dim=-1),
+    ),
+    Paradigm(
+        name="hard",
+        label="HA",
+        color="#ea4822",
+        marker="s",
+        linestyle=(0.0, (5.0, 2.0)),
+        needs="segments",
+        loss=lambda output, y: _losses().hard_attention_loss(
+            output.log_alpha, output.log_likelihood(y), "none", output.mask
+        ),
+        log_prob=lambda output: output.segment_log_prob(output.log_alpha.argmax(dim=1)),
+    ),
+    Paradigm(
+        name="lvml",
+        label="LVML",
+        color="#34ae7d",
+        marker="^",
+        linestyle=(0.0, (1.2, 1.4)),
+        needs="segments",
+        loss=lambda output, y: _losses().lvml_loss(output.log_alpha, output.log_likelihood(y), "none", output.mask),
+        log_prob=lambda output: output.marginal_log_prob(),
+    ),
+    Paradigm(
+        name="logit_mixture",
+        label="logit mixture",
+        color="#6a6f78",
+        marker="v",
+        needs="segments",
+        loss=lambda output, y: _losses().soft_attention_loss(output.expected_logits(), y, "none"),
+        log_prob=lambda output: output.expected_logits().log_softmax(dim=-1),
+    ),
+)
+_HYBRID = Schedule(
+    name="hybrid",
+    label="hybrid",
+    color="#b21c7a",
+    marker="D",
+    linestyle=(0.0, (3.6, 1.3, 1.0, 1.3)),
+    paradigms=("soft", "hard"),
+)
+PARADIGMS: dict[str, Paradigm] = {record.name: record for record in _KNOWN}
+SCHEDULES: dict[str, Schedule] = {_HYBRID.name: _HYBRID}
+
+
+def register(paradigm: Paradigm) -> Paradigm:
+    """Add a paradigm under its name, which must be new."""
+    if paradigm.name in PARADIGMS or paradigm.name in SCHEDULES:
+        raise UserError(f"the paradigm '{paradigm.name}' exists already: choose another name.")
+    PARADIGMS[paradigm.name] = paradigm
+    return paradigm
+
+
+def paradigm(name: str) -> Paradigm:
+    """The paradigm called `name`."""
+    if name not in PARADIGMS:
+        raise UserError(f"paradigm='{name}' is unknown: choose one of {', '.join(PARADIGMS)}.")
+    return PARADIGMS[name]
+
+
+def needs(names: Iterable[str], part: Literal["mixture", "segments"]) -> bool:
+    """Whether one of the paradigms called `names` needs `part` of a pass."""
+    return any(paradigm(name).needs == part for name in names)
+
+
+def style_of(name: str) -> Style:
+    """Label, colour, marker and line style of a paradigm or schedule; phases joined by + have the label alone."""
+    return PARADIGMS.get(name) or SCHEDULES.get(name) or Style(name=name, label=name)
+
+
+def label_of(name: str) -> str:
+    """The label of a paradigm or schedule, such as "SA"."""
+    return style_of(name).label

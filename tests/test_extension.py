@@ -1,0 +1,109 @@
+"""A paradigm from outside the package, one object, trains and evaluates like the paper's: expectation maximisation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from fcamlib import paradigms
+from fcamlib.config import Phase, TrainingConfig
+from fcamlib.data.sdc import Bank, SDCData, SDCTask
+from fcamlib.errors import UserError
+from fcamlib.evaluation import evaluate
+from fcamlib.fcam import FCAM
+from fcamlib.networks import classification_network, focus_network
+from fcamlib.numerics import Numerics
+from fcamlib.training import fit
+
+B, M, K, D, N = 13, 5, 3, 7, 19
+FLOAT64 = Numerics(torch.device("cpu"), torch.float64)
+
+
+def expectation_maximisation_loss(output: Any, y: Tensor) -> Tensor:
+    """Responsibilities of the current weights, held fixed, weigh log-attention and log-probability of each segment."""
+    joint = output.log_alpha + output.log_likelihood(y)  # (B, M)
+    responsibility = joint.detach().softmax(dim=1)
+    return -(responsibility * joint.masked_fill(responsibility == 0, 0.0)).sum(dim=1)
+
+
+EM = paradigms.Paradigm(
+    name="em",
+    label="EM",
+    color="#7a4a00",
+    needs="segments",
+    loss=expectation_maximisation_loss,
+    log_prob=lambda output: output.marginal_log_prob(),
+)
+
+
+@pytest.fixture
+def em() -> Iterator[None]:
+    paradigms.register(EM)
+    yield
+    del paradigms.PARADIGMS["em"]
+
+
+def vectors(masked: bool) -> SDCData:
+    draws = np.random.default_rng(3)
+    segments = torch.from_numpy(draws.integers(N, size=(B, M)).astype(np.int32))
+    mask = torch.from_numpy(draws.random((B, M)) < 0.7)
+    mask[:, 0] = True
+    label = torch.from_numpy(draws.integers(K, size=B))
+    bank = Bank(torch.from_numpy(draws.normal(size=(N, D))))
+    return SDCData(bank, segments, label, mask & (segments % 3 == 0), mask if masked else None)
+
+
+def network() -> FCAM:
+    generator = torch.Generator().manual_seed(5)
+    return FCAM(focus_network("mlp", (D,), generator), classification_network("mlp", (D,), K, generator)).double()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradient_of_expectation_maximisation_is_that_of_lvml(em: None, masked: bool) -> None:
+    model, data = network(), vectors(masked)
+    gradients = []
+    for name in ("em", "lvml"):
+        output = model(data.bank.rows(torch.arange(N), torch.float64), data.segments.long(), name, data.mask)
+        gradients.append(torch.autograd.grad(output.loss(name, data.label), list(model.parameters())))
+    assert_close(gradients[0], gradients[1], rtol=1e-10, atol=1e-14)
+    assert max(float(gradient.abs().max()) for gradient in gradients[0]) > 1e-3
+
+
+def test_it_trains_and_predicts_as_lvml_does(em: None) -> None:
+    data = vectors(masked=True)
+    task = SDCTask(dict.fromkeys(("train", "validation", "test"), data), tuple("abc"), "vectors")
+    config = TrainingConfig(batch_size=4, precision="float64", device="cpu")
+    results = {}
+    for name in ("em", "lvml"):
+        model = network()
+        phase = Phase.model_construct(
+            **{**Phase(paradigm="lvml", epochs=3, learning_rates=(0.2,)).__dict__, "paradigm": name}
+        )
+        history = fit(model, task, (phase,), config, seed=2).history
+        results[name] = history, evaluate(model, data, [name], FLOAT64)[name]
+    (history, scores), (expected_history, expected) = results["em"], results["lvml"]
+    np.testing.assert_allclose(scores.prob, expected.prob, rtol=1e-9)
+    assert [row["paradigm"] for row in history] == ["em"] * 3
+    for row, other in zip(history, expected_history, strict=True):
+        assert row["test_accuracy"] == other["test_accuracy"]
+        assert row["test_loss"] > other["test_loss"]  # the bound that EM lowers lies above, by the entropy of r
+    assert history[-1]["train_loss"] < history[0]["train_loss"]
+
+
+def test_names_labels_and_looks_come_from_the_record(em: None) -> None:
+    assert list(paradigms.PARADIGMS) == ["soft", "hard", "lvml", "logit_mixture", "em"]
+    labels = [paradigms.label_of(name) for name in (*paradigms.PARADIGMS, "hybrid", "soft+lvml")]
+    assert labels == ["SA", "HA", "LVML", "logit mixture", "EM", "hybrid", "soft+lvml"]
+    assert paradigms.style_of("em").color == "#7a4a00" and paradigms.style_of("hybrid").marker == "D"
+    with pytest.raises(UserError, match="'em' exists already: choose another name"):
+        paradigms.register(EM)
+    with pytest.raises(
+        UserError, match="paradigm='sofd' is unknown: choose one of soft, hard, lvml, logit_mixture, em"
+    ):
+        paradigms.paradigm("sofd")
