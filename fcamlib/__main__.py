@@ -192,12 +192,10 @@ def grid_command(
 
 def _train(configs: list[RunConfig], fresh: bool, as_json: bool) -> None:
     """Compute or look up the runs, in order; in a grid, one that diverges does not stop the others."""
-    from fcamlib.runs import run_together
-
-    diverged, done = 0, run_together(configs, fresh)
+    diverged = 0
     for config in configs:
         try:
-            _show(config, _finished(config, fresh and config.name not in done, configs), as_json)
+            _show(config, _finished(config, fresh), as_json)
         except DivergenceError as error:
             if len(configs) == 1:
                 raise
@@ -208,7 +206,7 @@ def _train(configs: list[RunConfig], fresh: bool, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def _finished(config: RunConfig, fresh: bool, wanted: list[RunConfig]) -> Run:
+def _finished(config: RunConfig, fresh: bool) -> Run:
     from fcamlib.store import find
 
     if not fresh and (stored := find(config, report=False)):  # answers without importing torch
@@ -219,7 +217,7 @@ def _finished(config: RunConfig, fresh: bool, wanted: list[RunConfig]) -> Run:
 
     keep_freed_memory()
     with training_bar(config) as on_epoch:
-        return run(config, on_epoch, fresh, wanted=wanted)
+        return run(config, on_epoch, fresh)
 
 
 def _show(config: RunConfig, finished: Run, as_json: bool) -> None:

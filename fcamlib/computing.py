@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,18 +12,18 @@ import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
 
-from fcamlib import ensemble_training, metrics, store
-from fcamlib.checkpoint import FitState, Row, save_checkpoint
+from fcamlib import metrics, store
+from fcamlib.checkpoint import Row
 from fcamlib.config import BagsConfig, MosaicsConfig, RunConfig, SeriesConfig, TaskConfig, TextConfig, source_path
 from fcamlib.data.sdc import SPLITS, SDCData, SDCTask
-from fcamlib.errors import DataError, DivergenceError
+from fcamlib.errors import DataError
 from fcamlib.evaluation import Scores, evaluate, evaluating, outputs
 from fcamlib.fcam import FCAM, PARADIGMS
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.provenance import provenance
-from fcamlib.store import Run, RunBusyError, npz_bytes
-from fcamlib.training import Fit, FitResult, fit_together
+from fcamlib.store import Run, npz_bytes
+from fcamlib.training import FitResult, fit
 
 NUM_EXAMPLES = 8  # test instances whose attention is kept for galleries
 MAX_EXAMPLE_SEGMENTS = 100  # of longer instances no example is kept
@@ -77,76 +74,20 @@ def trained_model(finished: Run) -> tuple[FCAM, SDCTask]:
     return model, data
 
 
-def compute(config: RunConfig, on_epoch: Callable[[Row], None] | None = None, wanted: Sequence[RunConfig] = ()) -> Run:
-    """Train and evaluate the model of a config and store the run; what was trained before an interruption is kept.
-
-    Those of the `wanted` runs that begin as this one does are left a checkpoint where their ways part.
-    """
+def compute(config: RunConfig, on_epoch: Callable[[Row], None] | None = None) -> Run:
+    """Train and evaluate the model of a config and store the run; a run that was interrupted resumes."""
     began = time.perf_counter()
-    prepared = _prepared(config, on_epoch, wanted)
-    (result,) = fit_together([prepared], config.phases, config.training)
-    if isinstance(result, DivergenceError):
-        raise result
-    return _stored(config, prepared, result, began)
-
-
-def compute_together(
-    configs: Sequence[RunConfig],
-    on_epoch: Callable[[RunConfig, Row], None] | None = None,
-    wanted: Sequence[RunConfig] = (),
-) -> list[Run]:
-    """As `compute` for configs that differ in their seeds alone, trained together where that can be done.
-
-    A run that diverges is left out; asked for by itself it says why.
-    """
-    began = time.perf_counter()
-    prepared = [_prepared(config, on_epoch and partial(on_epoch, config), wanted) for config in configs]
-    results = fit_together(prepared, configs[0].phases, configs[0].training)
-    return [
-        _stored(config, one, result, began)
-        for config, one, result in zip(configs, prepared, results, strict=True)
-        if not isinstance(result, DivergenceError)
-    ]
-
-
-def trains_on_gpu(config: RunConfig) -> bool:
-    """Whether a run would be computed where models train together."""
-    return Numerics.of(config.training).device.type in ensemble_training.DEVICES
-
-
-def _prepared(config: RunConfig, on_epoch: Callable[[Row], None] | None, wanted: Sequence[RunConfig]) -> Fit:
-    """The model of a config before training, with its data."""
     require_same_data(config.data)
     data = task(config.data, config.seed).to(Numerics.of(config.training).device)
     model = build_model(config, data)
-    return Fit(model, data, config.seed, _checkpoint(config), on_epoch, on_state=_handing_on(config, wanted))
+    checkpoint = store.writable(store.partial_dir(config)) / store.CHECKPOINT
+    result = fit(model, data, config.phases, config.training, config.seed, checkpoint, on_epoch)
+    return _stored(config, model, data, result, began)
 
 
-def _checkpoint(config: RunConfig) -> Path:
-    return store.writable(store.partial_dir(config)) / store.CHECKPOINT
-
-
-def _handing_on(config: RunConfig, wanted: Sequence[RunConfig]) -> Callable[[FitState], None]:
-    """What leaves the state of the run's fit as a checkpoint to each wanted run that has been the same up to there.
-
-    A run that is stored or begun, or that another process is at, is left alone.
-    """
-    parting = [(other, config.epochs_alike(other)) for other in wanted if other != config]
-
-    def hand_on(state: FitState) -> None:
-        epochs = max((candidate.epoch for candidate in state.candidates), default=0)
-        for other, alike in parting:
-            if state.phase == 0 and epochs == alike > 0:
-                with suppress(RunBusyError), store.locked(other, wait=False):
-                    if not store.find(other, report=False) and not (path := _checkpoint(other)).exists():
-                        save_checkpoint(path, state)
-
-    return hand_on
-
-
-def _stored(config: RunConfig, trained: Fit, result: FitResult, began: float) -> Run:
+def _stored(config: RunConfig, model: FCAM, data: SDCTask, result: FitResult, began: float) -> Run:
     """Evaluate a trained model and store the run."""
-    model, data, numerics = trained.model, trained.task, Numerics.of(config.training)
+    numerics = Numerics.of(config.training)
     with reproducible(config.training.threads):
         aggregations = tuple(dict.fromkeys((*PARADIGMS, config.aggregation)))
         scores = {split: evaluate(model, data.splits[split], aggregations, numerics) for split in SPLITS}
@@ -165,7 +106,6 @@ def _stored(config: RunConfig, trained: Fit, result: FitResult, began: float) ->
         | {
             "train_seconds": round(float(history["seconds"].sum()), 1),
             "last_session_seconds": round(time.perf_counter() - began, 1),
-            **({"trained_together": result.together} if result.together > 1 else {}),
         },
     }
     kept = {f"{split}_{name}": getattr(scores[split][config.aggregation], name) for split in SPLITS for name in _KEPT}

@@ -32,6 +32,10 @@ _MOST_PAIRS = 2**26  # pairs of an instance's places, where segments look at eac
 _MOST_NUMBERS = 2**26  # numbers of the segments that are summed at once
 
 
+EPOCH_MEASURES = ("loss", "accuracy", "focus_accuracy", "saif")  # of training data, in the history
+EVALUATION_MEASURES = (*EPOCH_MEASURES, "a_z", "a_z_high")  # of validation and test data
+
+
 @dataclass(frozen=True)
 class BatchScores:
     """Scores of a batch, on the device."""
@@ -250,3 +254,26 @@ def _gathered(parts: list[BatchScores]) -> Scores:
         column = torch.cat([getattr(part, field.name) for part in parts]).cpu()
         columns[field.name] = column.numpy()
     return Scores(**columns)
+
+
+class Meter:
+    """Running means of an epoch's scores, kept on the device; measures of focus where the foreground is known."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.total = torch.zeros(5, dtype=torch.float64, device=device)
+        self.count = 0
+
+    def add(self, scores: BatchScores) -> None:
+        """Add a batch."""
+        known = scores.has_foreground
+        strong = (scores.a_z > metrics.SAIF_THRESHOLD) & (scores.s_y > metrics.SAIF_THRESHOLD)
+        columns = (scores.loss, scores.prediction_hit, scores.focus_hit & known, strong & known, known)
+        self.total += torch.stack([column.double().sum() for column in columns])
+        self.count += len(scores.loss)
+
+    def means(self) -> dict[str, float]:
+        """The measures of `EPOCH_MEASURES`; without a known foreground the first two."""
+        *totals, known = self.total.tolist()
+        counts = [self.count, self.count, known, known]
+        measures = zip(EPOCH_MEASURES, totals, counts, strict=True)
+        return {name: total / count for name, total, count in measures if count}

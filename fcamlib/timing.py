@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from statistics import median
 from typing import get_args
 
@@ -16,7 +15,6 @@ from fcamlib.computing import build_model, require_same_data, task
 from fcamlib.config import Phase, RunConfig
 from fcamlib.data.cifar import CifarName, verify_cifar
 from fcamlib.data.sdc import SDCTask
-from fcamlib.ensemble_training import TrainingMember, can_train_together, pass_together
 from fcamlib.errors import DataError, UserError
 from fcamlib.estimate import Timing, phase_seconds
 from fcamlib.evaluation import evaluate
@@ -86,24 +84,19 @@ def _timing(model: FCAM, data: SDCTask, phase: Phase, numerics: Numerics, batch_
     """Time steps and an evaluation with copies of the model."""
     train = data.splits["train"]
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(0))[:batch_size].to(train.label.device)
-    together = can_train_together(model, train, len(phase.learning_rates), phase, numerics, batch_size)
-    members = []
-    for rate in phase.learning_rates if together else phase.learning_rates[:1]:
-        trained = copy.deepcopy(model)
-        optimizer = torch.optim.Adam if phase.optimizer == "adam" else torch.optim.SGD
-        members.append(TrainingMember(trained, optimizer(trained.parameters(), lr=rate), train, order))
+    trained = copy.deepcopy(model)
+    optimizer = (torch.optim.Adam if phase.optimizer == "adam" else torch.optim.SGD)(
+        trained.parameters(), lr=phase.learning_rates[0]
+    )
 
     def evaluation() -> None:
         for split in ("validation", "test"):
-            evaluate(members[0].model, data.splits[split], [phase.paradigm], numerics)
+            evaluate(trained, data.splits[split], [phase.paradigm], numerics)
 
-    timing = Timing(
-        step=_seconds(lambda: training_pass(members[0], phase.paradigm, numerics, batch_size)),
+    return Timing(
+        step=_seconds(lambda: training_pass(trained, optimizer, train, order, phase.paradigm, numerics, batch_size)),
         evaluation=_seconds(evaluation, repeats=1),
     )
-    if not together:
-        return timing
-    return replace(timing, together=_seconds(lambda: pass_together(members, phase.paradigm, numerics, batch_size)))
 
 
 def _seconds(call: Callable[[], object], repeats: int = NUM_STEPS) -> float:

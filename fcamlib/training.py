@@ -3,66 +3,64 @@
 from __future__ import annotations
 
 import copy
-import logging
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
-from fcamlib.checkpoint import (
-    NO_SCORE,
-    Candidate,
-    FitState,
-    Row,
-    State,
-    load_checkpoint,
-    save_checkpoint,
-    seconds_between,
-    validation_score,
-)
+from fcamlib import checkpoint as checkpoints
+from fcamlib.checkpoint import Row
 from fcamlib.chunked import batch_output
 from fcamlib.config import Phase, TrainingConfig
-from fcamlib.data.sdc import SDCTask
-from fcamlib.ensemble_training import TrainingMember, can_train_together, pass_together
+from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.errors import DivergenceError
-from fcamlib.evaluation import batch_scores, evaluate
+from fcamlib.evaluation import EVALUATION_MEASURES, Meter, batch_scores, evaluate
 from fcamlib.fcam import FCAM
-from fcamlib.meter import EVALUATION_MEASURES, Meter, PassResult
 from fcamlib.numerics import Numerics, reproducible
 
-log = logging.getLogger(__name__)
-CHECKPOINT_SECONDS = 20.0  # at least this long between checkpoints, where the user does not say otherwise
+CHECKPOINT_SECONDS = checkpoints.SECONDS
+NO_SCORE = (-1.0, 0.0)  # below every validation score
+OnModel = Callable[[FCAM, Row], None]
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """History, one row per epoch of the chosen learning rates, the report of their selection, and how many fits trained
-    together, which is one where each did by itself."""
+    """History, one row per epoch of the chosen learning rates, and the report of their selection."""
 
     history: list[Row]
     selection: list[Row]
-    together: int = 1
 
 
-@dataclass(frozen=True)
-class Fit:
-    """A model to train, with what `fit` takes for it alone.
-
-    `on_state` is called with the state of the fit at its start and after each epoch, and must not change it.
-    """
+@dataclass
+class Candidate:
+    """A model in training within a phase, at one learning rate."""
 
     model: FCAM
-    task: SDCTask
-    seed: int
-    checkpoint: Path | None = None
-    on_epoch: Callable[[Row], None] | None = None
-    on_model: Callable[[FCAM, Row], None] | None = None
-    on_state: Callable[[FitState], None] | None = None
+    optimizer: torch.optim.Optimizer
+    learning_rate: float
+    epoch: int = 0  # epochs done in this phase
+    history: list[Row] = field(default_factory=list)
+    failure: str = ""  # why it stopped, where the loss diverged
+    search_score: tuple[float, float] = NO_SCORE  # what candidates are compared by
+    best_score: tuple[float, float] = NO_SCORE  # of the best validation epoch
+    best: dict[str, Tensor] | None = None  # its weights, where the run keeps those
+
+
+@dataclass
+class FitState:
+    """Where a fit stands between two epochs: all that a checkpoint holds."""
+
+    start: dict[str, Tensor]  # weights at the beginning of the phase
+    phase: int = 0
+    candidates: list[Candidate] = field(default_factory=list)  # of the phase, in the order of its learning rates
+    history: list[Row] = field(default_factory=list)  # of the phases that are done
+    selection: list[Row] = field(default_factory=list)  # one row per compared learning rate
 
 
 def fit(
@@ -73,7 +71,7 @@ def fit(
     seed: int,
     checkpoint: Path | None = None,
     on_epoch: Callable[[Row], None] | None = None,
-    on_model: Callable[[FCAM, Row], None] | None = None,
+    on_model: OnModel | None = None,
 ) -> FitResult:
     """Train `model` in place through `phases`.
 
@@ -92,263 +90,210 @@ def fit(
     seed : int
         Draws the order of batches, alike for every candidate.
     checkpoint : path, optional
-        File that is rewritten as training goes, and continued from if it exists.
+        File that is rewritten as training goes, and resumed from if it exists.
     on_epoch : callable, optional
         Called with the row of each finished epoch.
     on_model : callable, optional
-        Called with the model in training and the row of each finished epoch, those of every candidate; it may look at
-        the model and must not change it.
+        Called with the model in training and the row of each finished epoch, of every candidate; it must not change
+        the model.
 
     Raises
     ------
     DivergenceError
         When no candidate of a phase keeps a finite loss; the sentence names phase, epoch and step.
     """
-    (result,) = fit_together([Fit(model, task, seed, checkpoint, on_epoch, on_model)], phases, config)
-    if isinstance(result, DivergenceError):
-        raise result
-    return result
-
-
-def fit_together(
-    fits: Sequence[Fit], phases: tuple[Phase, ...], config: TrainingConfig
-) -> list[FitResult | DivergenceError]:
-    """Train several models, such as those of several seeds, epoch by epoch; the passes of all at once where they can.
-
-    Parameters
-    ----------
-    fits : sequence of Fit
-        Models of one architecture, tasks of equal sizes.
-    phases, config
-        As `fit` takes them.
-
-    Returns
-    -------
-    list
-        For each fit what `fit` would return or raise. One that diverges does not stop the others.
-    """
-    trainers = [_Trainer(one, phases, config) for one in fits]
-    results: dict[int, FitResult | DivergenceError] = {}
-    with reproducible(config.threads, trainers[0].numerics.tf32):
-        waiting = {place: trainer.passes() for place, trainer in enumerate(trainers)}
-        answers: dict[int, Answer] = {}
-        while waiting:
-            wanted: dict[int, Pass] = {}
-            for place, passes in list(waiting.items()):
-                try:
-                    wanted[place] = passes.send(answers[place]) if place in answers else next(passes)
-                except (StopIteration, DivergenceError) as end:
-                    results[place] = trainers[place].result() if isinstance(end, StopIteration) else end
-                    del waiting[place]
-            answers = dict(zip(wanted, _answers(list(wanted.values()), trainers[0].numerics, config), strict=True))
-    return [results[place] for place in range(len(fits))]
-
-
-@dataclass(frozen=True)
-class Pass:
-    """A pass over the training data that a fit wants, of one candidate or of several."""
-
-    members: list[TrainingMember]
-    phase: Phase
-
-
-Answer = tuple[list[PassResult], float, int]  # of each member; the seconds that one took; fits that shared the pass
-Passes = Generator[Pass, Answer, None]
-
-
-def _answers(wanted: list[Pass], numerics: Numerics, config: TrainingConfig) -> list[Answer]:
-    """Do the passes: those of one paradigm at once where their members can train together."""
-    answers: dict[int, Answer] = {}
-    for phase in dict.fromkeys(one.phase for one in wanted):
-        places = [place for place, one in enumerate(wanted) if one.phase == phase]
-        members = [member for place in places for member in wanted[place].members]
-        at_once = can_train_together(
-            members[0].model, members[0].data, len(members), phase, numerics, config.batch_size
-        )
-        for group in [places] if at_once else [[place] for place in places]:
-            members = [member for place in group for member in wanted[place].members]
-            began = time.perf_counter()
-            if len(members) > 1:
-                found = pass_together(members, phase.paradigm, numerics, config.batch_size)
+    trainer = _Trainer(model, task, phases, config, seed, checkpoint, on_epoch, on_model)
+    state = trainer.state
+    with reproducible(config.threads, trainer.numerics.tf32):
+        for phase in phases[state.phase :]:
+            for candidate in trainer.candidates(phase):
+                trainer.train(candidate, phase, until=phase.compared_after)
+            alive = [candidate for candidate in state.candidates if not candidate.failure]
+            for best in sorted(alive, key=lambda candidate: candidate.search_score, reverse=True):
+                if trainer.train(best, phase, until=phase.epochs):  # where it diverges, the next best takes over
+                    break
             else:
-                found = [training_pass(members[0], phase.paradigm, numerics, config.batch_size)]
-            seconds, left = (time.perf_counter() - began) / len(members), iter(found)
-            for place in group:
-                answers[place] = [next(left) for _ in wanted[place].members], seconds, len(group)
-    return [answers[place] for place in range(len(wanted))]
+                raise DivergenceError(state.candidates[0].failure)
+            trainer.end_phase(best)
+    model.load_state_dict(state.start)
+    return FitResult(state.history, state.selection)
 
 
+@dataclass
 class _Trainer:
     """The steps of a fit; all that changes lies in the `FitState`."""
 
-    def __init__(self, fit: Fit, phases: tuple[Phase, ...], config: TrainingConfig) -> None:
-        self.fit, self.model, self.task, self.phases, self.config = fit, fit.model, fit.task, phases, config
-        self.numerics, self.together = Numerics.of(config), 1
-        self.on_epoch = fit.on_epoch or (lambda row: None)
-        self.on_model = fit.on_model or (lambda model, row: None)
-        self.on_state = fit.on_state or (lambda state: None)
-        found = load_checkpoint(fit.checkpoint, self.candidate) if fit.checkpoint and fit.checkpoint.exists() else None
-        self.state = found or FitState(start=_copied(fit.model))
+    model: FCAM
+    task: SDCTask
+    phases: tuple[Phase, ...]
+    config: TrainingConfig
+    seed: int
+    checkpoint: Path | None
+    on_epoch: Callable[[Row], None] | None
+    on_model: OnModel | None
 
-    def result(self) -> FitResult:
-        """What came of it, with the trained weights in the model."""
-        self.model.load_state_dict(self.state.start)
-        return FitResult(self.state.history, self.state.selection, self.together)
+    def __post_init__(self) -> None:
+        self.numerics = Numerics.of(self.config)
+        self.interval, self.saved = checkpoints.seconds_between(CHECKPOINT_SECONDS), time.monotonic()
+        found = checkpoints.load(self.checkpoint, self._restored) if self.checkpoint else None
+        self.state: FitState = found or FitState(start=_copied(self.model))
 
-    def passes(self) -> Passes:
-        """Train to the end: ask for each pass over the training data, take its results, and keep a checkpoint."""
-        interval, saved = seconds_between(CHECKPOINT_SECONDS), time.monotonic()
-        self.on_state(self.state)
-        while self.state.phase < len(self.phases):
-            yield from self.advance(self.state)
-            self.on_state(self.state)
-            if self.fit.checkpoint and (time.monotonic() - saved > interval):
-                save_checkpoint(self.fit.checkpoint, self.state)
-                saved = time.monotonic()
+    def candidates(self, phase: Phase) -> Iterator[Candidate]:
+        """The candidates of the current phase, one a learning rate, with the weights that the phase starts from."""
+        yield from list(self.state.candidates)
+        for learning_rate in phase.learning_rates[len(self.state.candidates) :]:
+            self.state.candidates.append(self._new(phase, learning_rate))
+            yield self.state.candidates[-1]
 
-    def advance(self, state: FitState) -> Passes:
-        """Do one epoch, of one candidate or of all that train together, or one change of candidate or phase."""
-        phase, candidates = self.phases[state.phase], state.candidates
-        search = phase.compared_after
-        searching = [c for c in candidates if not c.failure and c.epoch < search]
-        missing = phase.learning_rates[len(candidates) :]
-        data, number = self.task.splits["train"], len(phase.learning_rates)
-        together = can_train_together(self.model, data, number, phase, self.numerics, self.config.batch_size)
-        if missing and (together or not searching):
-            for learning_rate in missing if together else missing[:1]:
-                candidates.append(self.candidate(state.phase, learning_rate))
-                candidates[-1].model.load_state_dict(state.start)
-        elif searching:
-            least = min(candidate.epoch for candidate in searching)
-            yield from self._epoch(state, [c for c in searching if c.epoch == least], phase)
-        else:
-            yield from self._go_on(state, phase)
+    def train(self, candidate: Candidate, phase: Phase, until: int) -> bool:
+        """Train a candidate up to epoch `until` of its phase; whether its loss is finite."""
+        while candidate.epoch < until and not candidate.failure:
+            row = self._epoch(candidate, phase)
+            candidate.history.append(row)
+            if self.on_model and not candidate.failure:
+                self.on_model(candidate.model, row)
+            if self.on_epoch:
+                self.on_epoch(row)
+            self._save()
+        return not candidate.failure
 
-    def _go_on(self, state: FitState, phase: Phase) -> Passes:
-        """Train the best candidate to the end of the phase; where its loss diverges the next best takes over."""
-        alive = [candidate for candidate in state.candidates if not candidate.failure]
-        if not alive:
-            raise DivergenceError(state.candidates[0].failure)
-        winner = max(alive, key=lambda candidate: candidate.search_score)
-        if winner.epoch < phase.epochs:
-            yield from self._epoch(state, [winner], phase)
-            return
+    def end_phase(self, winner: Candidate) -> None:
+        """Keep the winner's weights and history, and report what it was compared with."""
+        state = self.state
         if len(state.candidates) > 1:
-            state.selection += [self._report(state.phase, c, c is winner) for c in state.candidates]
+            state.selection += [_report(state.phase, candidate, candidate is winner) for candidate in state.candidates]
         state.start = winner.best if self.config.keep == "best" and winner.best else _copied(winner.model)
         state.history += winner.history
         state.phase, state.candidates = state.phase + 1, []
+        self._save()
 
-    def candidate(self, number: int, learning_rate: float) -> Candidate:
-        """A candidate for phase `number` with a fresh optimiser, its weights still to be set."""
-        phase, model = self.phases[number], copy.deepcopy(self.model)
-        if phase.optimizer == "adam":
-            optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
-        else:
-            optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=phase.momentum)
-        return Candidate(model, optimizer, learning_rate)
-
-    def _epoch(self, state: FitState, group: list[Candidate], phase: Phase) -> Passes:
-        """One epoch of candidates that have done equally many; of one, unless they train together."""
-        data = self.task.splits["train"]
-        order = self._order(len(data), state.phase, group[0].epoch).to(data.label.device)
-        results, trained, fits = yield Pass([TrainingMember(c.model, c.optimizer, data, order) for c in group], phase)
-        self.together = max(self.together, fits)
-        for candidate, result in zip(group, results, strict=True):
-            began = time.perf_counter()
-            if result.bad_step:
-                number = candidate.epoch * self.steps_per_epoch + result.bad_step
-                candidate.failure = self._divergence(candidate, phase.paradigm, state.phase, f"at step {number}")
-            candidate.epoch += 1
-            row = self._measured(state, candidate, phase, result)
-            row["seconds"] = round(trained + time.perf_counter() - began, 3)
-            candidate.history.append(row)
-            if not candidate.failure:
-                self.on_model(candidate.model, row)
-            self.on_epoch(row)
-
-    def _measured(self, state: FitState, candidate: Candidate, phase: Phase, result: PassResult) -> Row:
-        """The row of an epoch; where it is due, with measures on validation and test data."""
+    def _epoch(self, candidate: Candidate, phase: Phase) -> Row:
+        """Train for one epoch; its row, where it is due with measures on validation and test data."""
+        began, train = time.perf_counter(), self.task.splits["train"]
+        draws = np.random.default_rng([self.seed, self.state.phase, candidate.epoch])
+        order = torch.from_numpy(draws.permutation(len(train))).to(train.label.device)
+        measures, bad_step = training_pass(
+            candidate.model, candidate.optimizer, train, order, phase.paradigm, self.numerics, self.config.batch_size
+        )
+        if bad_step:
+            number = candidate.epoch * math.ceil(len(train) / self.config.batch_size) + bad_step
+            candidate.failure = self._divergence(candidate, phase, f"at step {number}")
+        candidate.epoch += 1
         row: Row = {
-            "epoch": candidate.epoch + sum(p.epochs for p in self.phases[: state.phase]),
-            "phase": state.phase,
+            "epoch": candidate.epoch + sum(p.epochs for p in self.phases[: self.state.phase]),
+            "phase": self.state.phase,
             "paradigm": phase.paradigm,
             "learning_rate": candidate.learning_rate,
-            **{f"train_{key}": value for key, value in result.measures.items()},
+            **{f"train_{key}": value for key, value in measures.items()},
         }
-        due = phase.is_measured(candidate.epoch, self.config.evaluate_every)
-        if due and not candidate.failure:
-            row |= self._measures(candidate, phase.paradigm, state.phase)
-        if due and not candidate.failure:
-            self._judge(candidate, row, phase.compared_after)
+        if phase.is_measured(candidate.epoch, self.config.evaluate_every) and not candidate.failure:
+            row |= self._measures(candidate, phase)
+        row["seconds"] = round(time.perf_counter() - began, 3)
         return row
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Steps of a pass over the training data."""
-        return math.ceil(len(self.task.splits["train"]) / self.config.batch_size)
-
-    def _order(self, num_instances: int, phase: int, epoch: int) -> Tensor:
-        """The order of instances in one epoch, a function of seed, phase and epoch alone."""
-        draws = np.random.default_rng([self.fit.seed, phase, epoch])
-        return torch.from_numpy(draws.permutation(num_instances))
-
-    def _measures(self, candidate: Candidate, paradigm: str, phase: int) -> Row:
+    def _measures(self, candidate: Candidate, phase: Phase) -> Row:
+        """Measures on validation and test data; the first decide which weights and learning rates are kept."""
         row: Row = {}
         for split in ("validation", "test"):
-            scores = evaluate(candidate.model, self.task.splits[split], [paradigm], self.numerics)[paradigm]
-            if np.isfinite(scores.loss).all():
-                summary = scores.summary()
+            scores = evaluate(candidate.model, self.task.splits[split], [phase.paradigm], self.numerics)
+            if np.isfinite(scores[phase.paradigm].loss).all():
+                summary = scores[phase.paradigm].summary()
                 row |= {f"{split}_{key}": summary[key] for key in EVALUATION_MEASURES if key in summary}
             elif split == "validation":  # test data never decide
-                candidate.failure = self._divergence(candidate, paradigm, phase, "on validation data")
+                candidate.failure = self._divergence(candidate, phase, "on validation data")
                 return row
-        return row
-
-    def _judge(self, candidate: Candidate, row: Row, search: int) -> None:
-        """Keep the score that learning rates are compared by, and the weights of the best epoch so far."""
-        score = validation_score(row)
+        score = (row["validation_accuracy"], -row["validation_loss"])
         if self.config.keep == "best" and score > candidate.best_score:
             candidate.best, candidate.best_score = _copied(candidate.model), score
-        if candidate.epoch <= search:
+        if candidate.epoch <= phase.compared_after:
             candidate.search_score = candidate.best_score if self.config.keep == "best" else score
+        return row
 
-    def _divergence(self, candidate: Candidate, paradigm: str, phase: int, where: str) -> str:
+    def _divergence(self, candidate: Candidate, phase: Phase, where: str) -> str:
         return (
-            f"the {paradigm} loss became NaN or infinite {where} (phase {phase + 1} of {len(self.phases)}, epoch "
-            f"{len(candidate.history) + 1}) with learning rate {candidate.learning_rate:g}: choose a smaller one."
+            f"the {phase.paradigm} loss became NaN or infinite {where} (phase {self.state.phase + 1} of "
+            f"{len(self.phases)}, epoch {len(candidate.history) + 1}) with learning rate "
+            f"{candidate.learning_rate:g}: choose a smaller one."
         )
 
-    def _report(self, phase: int, candidate: Candidate, chosen: bool) -> Row:
-        accuracy, negative_loss = candidate.search_score
-        compared = candidate.search_score > NO_SCORE
-        return {
-            "phase": phase,
-            "learning_rate": candidate.learning_rate,
-            "epochs": candidate.epoch,
-            "validation_accuracy": accuracy if compared else None,
-            "validation_loss": -negative_loss if compared else None,
-            "failure": candidate.failure,
-            "chosen": chosen,
-        }
+    def _new(self, phase: Phase, learning_rate: float) -> Candidate:
+        """A candidate with the phase's initial weights and a fresh optimiser."""
+        model = copy.deepcopy(self.model)
+        model.load_state_dict(self.state.start)
+        own, momentum = model.parameters(), phase.momentum
+        sgd = phase.optimizer == "sgd"
+        optimizer = torch.optim.SGD(own, learning_rate, momentum) if sgd else torch.optim.Adam(own, learning_rate)
+        return Candidate(model, optimizer, learning_rate)
+
+    def _save(self) -> None:
+        """Write a checkpoint where the last one is old enough."""
+        if self.checkpoint is None or time.monotonic() - self.saved <= self.interval:
+            return
+        candidates = []
+        for candidate in self.state.candidates:
+            parts = {name: getattr(candidate, name).state_dict() for name in ("model", "optimizer")}
+            candidates.append(vars(candidate) | parts)
+        checkpoints.save(self.checkpoint, vars(self.state) | {"candidates": candidates})
+        self.saved = time.monotonic()
+
+    def _restored(self, content: checkpoints.State) -> FitState:
+        """The state that a checkpoint holds."""
+        stored = content.pop("candidates")
+        self.state = FitState(**content)
+        copy.deepcopy(self.model).load_state_dict(self.state.start)  # fails where it is another model's
+        for parts in stored:
+            fresh = self._new(self.phases[self.state.phase], parts["learning_rate"])
+            fresh.model.load_state_dict(parts["model"])
+            fresh.optimizer.load_state_dict(parts["optimizer"])
+            own = {"model": fresh.model, "optimizer": fresh.optimizer}
+            self.state.candidates.append(Candidate(**(parts | own)))
+        return self.state
 
 
-def training_pass(member: TrainingMember, paradigm: str, numerics: Numerics, batch_size: int) -> PassResult:
-    """One pass of a model over its training data, in place; nothing is read back from the device before its end."""
-    member.model.train()
-    losses, meter = [], Meter(member.data.label.device)
-    for index in member.order.split(batch_size):
-        batch = member.data.take(index).trimmed()
-        output = batch_output(member.model, batch, paradigm, numerics)
+def _report(phase: int, candidate: Candidate, chosen: bool) -> Row:
+    """A candidate's row in the report of the selection."""
+    accuracy, negative_loss = candidate.search_score
+    compared = candidate.search_score > NO_SCORE
+    measures = {"validation_accuracy": accuracy, "validation_loss": -negative_loss}
+    return {
+        "phase": phase,
+        "learning_rate": candidate.learning_rate,
+        "epochs": candidate.epoch,
+        **(measures if compared else dict.fromkeys(measures)),
+        "failure": candidate.failure,
+        "chosen": chosen,
+    }
+
+
+def training_pass(
+    model: FCAM,
+    optimizer: torch.optim.Optimizer,
+    data: SDCData,
+    order: Int[Tensor, " n"],
+    paradigm: str,
+    numerics: Numerics,
+    batch_size: int,
+) -> tuple[dict[str, float], int]:
+    """One pass over the training data, in place; nothing is read back from the device before its end.
+
+    Returns the means of its measures, taken before each step, and the number, from 1, of the first step whose loss was
+    NaN or infinite, 0 where none was.
+    """
+    model.train()
+    losses, meter = [], Meter(data.label.device)
+    for index in order.split(batch_size):
+        batch = data.take(index).trimmed()
+        output = batch_output(model, batch, paradigm, numerics)
         loss = output.loss(paradigm, batch.label)
-        member.optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        member.optimizer.step()
+        optimizer.step()
         losses.append(loss.detach())
         with torch.no_grad():
             meter.add(batch_scores(output, batch, paradigm))
-    return PassResult.of(meter, losses)
+    bad = torch.isfinite(torch.stack(losses)).logical_not().nonzero().flatten().tolist()
+    return meter.means(), bad[0] + 1 if bad else 0
 
 
-def _copied(model: nn.Module) -> State:
+def _copied(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}

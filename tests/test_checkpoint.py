@@ -13,8 +13,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fcamlib import checkpoint as checkpoints
 from fcamlib import computing, training
-from fcamlib.checkpoint import FitState, Row, save_checkpoint
+from fcamlib.checkpoint import Row
 from fcamlib.computing import build_model
 from fcamlib.config import Experiment, Phase, TrainingConfig
 from fcamlib.data.sdc import Bank, SDCTask
@@ -103,8 +104,10 @@ def test_resumed_equals_uninterrupted_from_every_point(
     task, initial, schedule, config = case(digits, name, keep)
     stops: list[Path] = []
 
-    def save(path: Path, state: FitState) -> None:
-        save_checkpoint(path, state)
+    save_state = checkpoints.save
+
+    def save(path: Path, state: checkpoints.State) -> None:
+        save_state(path, state)
         stops.append(Path(shutil.copy(path, tmp_path / f"stop-{len(stops)}")))
 
     uninterrupted = copy.deepcopy(initial)
@@ -112,7 +115,7 @@ def test_resumed_equals_uninterrupted_from_every_point(
     result = fit(uninterrupted, task, schedule, config, SEED, on_epoch=rows.append)
     with monkeypatch.context() as patched:
         patched.setattr(training, "CHECKPOINT_SECONDS", -1.0)  # after every epoch and every change
-        patched.setattr(training, "save_checkpoint", save)
+        patched.setattr(checkpoints, "save", save)
         fit(copy.deepcopy(initial), task, schedule, config, SEED, tmp_path / "checkpoint")
     assert len(stops) > len(rows)
     assert [bool(row["failure"]) for row in result.selection[:2]] == FAILURES.get(name, [False, False])
@@ -172,6 +175,41 @@ def test_damaged_checkpoint_is_reported_and_costs_only_time(
         caplog.clear()
 
 
+def test_any_nested_state_comes_back(tmp_path: Path) -> None:
+    plain = {"numbers": [1, 2.5, None, True, ("x", -float("inf"))], "slots": {3: {}, 0: []}}
+    weight = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(1)).bfloat16()
+    checkpoints.save(tmp_path / "state", plain | {"w/b": weight.mT, "w": {"b": torch.arange(7)}})
+    found = checkpoints.load(tmp_path / "state")
+    assert torch.equal(found.pop("w/b"), weight.mT) and torch.equal(found.pop("w")["b"], torch.arange(7))
+    assert found == plain
+    assert checkpoints.load(tmp_path / "absent") is None
+
+
+def test_checkpoint_of_another_training_is_refused_in_a_sentence(
+    digits: SDCTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whole and with a valid checksum, but of something else, of another schedule, or of another network."""
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    model, schedule = build_model(RUN, digits), (phase("soft", 2, (0.1,)),)
+    fit(model, digits, schedule, RUN.training, SEED)
+    checkpoint = tmp_path / "checkpoint"
+    other, other_model = coloured(digits)
+    changes = RUN.training.model_copy(update={"precision": "float32"})
+    for number in range(4):
+        checkpoint.unlink(missing_ok=True)
+        if number == 3:
+            fit(other_model, other, (phase("soft", 1, (0.1,)),), changes, SEED, checkpoint)
+        else:
+            checkpoints.save(checkpoint, ({}, {"rows": [1]}, {"start": {}, "phase": 1, "candidates": [{}]})[number])
+        again = build_model(RUN, digits)
+        fit(again, digits, schedule, RUN.training, SEED, checkpoint)
+        assert bits(again) == bits(model)
+        assert caplog.messages == [
+            f"the checkpoint '{checkpoint}' belongs to another training: this one starts from its beginning."
+        ]
+        caplog.clear()
+
+
 def test_checkpoint_that_cannot_be_written_is_one_sentence(
     digits: SDCTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +217,6 @@ def test_checkpoint_that_cannot_be_written_is_one_sentence(
     (tmp_path / "file").write_text("in the way")
     checkpoint = tmp_path / "file" / "checkpoint"
     with pytest.raises(StoreError) as error:
-        save_checkpoint(checkpoint, FitState(start={}))
+        checkpoints.save(checkpoint, {})
     assert str(error.value).startswith(f"the checkpoint '{checkpoint}' cannot be written (")
     assert "\n" not in str(error.value)

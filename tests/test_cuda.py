@@ -16,7 +16,7 @@ from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM, PARADIGMS
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics, reproducible
-from fcamlib.training import Fit, FitResult, fit, fit_together
+from fcamlib.training import FitResult, fit
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 
@@ -77,21 +77,6 @@ def test_training_in_float64_follows_the_cpu() -> None:
 @pytest.mark.parametrize("precision", ["float32", "tfloat32", "bfloat16"])
 def test_the_same_run_gives_the_same_bits(precision: str) -> None:
     assert losses(trained(config(precision=precision))[1]) == losses(trained(config(precision=precision))[1])
-
-
-def test_seeds_that_train_together_follow_each_alone() -> None:
-    config = TrainingConfig(batch_size=64, precision="float64", device="cuda")
-    numerics = Numerics.of(config)
-    fits = [Fit(model(numerics), task().to(numerics.device), seed) for seed in (3, 4)]
-    together = fit_together(fits, HYBRID, config)
-    for one, result in zip(fits, together, strict=True):
-        own = model(numerics)
-        alone = fit(own, task().to(numerics.device), HYBRID, config, one.seed)
-        assert isinstance(result, FitResult)
-        for row, expected in zip(result.history, alone.history, strict=True):
-            assert row["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-8)
-        for ours, theirs in zip(one.model.parameters(), own.parameters(), strict=True):
-            assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
 
 
 def test_resumed_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

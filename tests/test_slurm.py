@@ -95,12 +95,10 @@ class Pipeline:
     def marked(self, config: RunConfig) -> int:
         """Mark the epochs in a run's checkpoint, so that they can be told from epochs trained anew; how many."""
         path = self.checkpoint(config)
-        found = checkpoint.read_state(path)
-        assert found is not None
-        content, tensors = found
-        (candidate,) = content["candidates"]
+        state = checkpoint.load(path)
+        (candidate,) = state["candidates"]
         candidate["history"] = [{**row, "seconds": MARK} for row in candidate["history"]]
-        checkpoint.write_state(path, content, tensors)
+        checkpoint.save(path, state)
         return len(candidate["history"])
 
 

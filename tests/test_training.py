@@ -353,14 +353,14 @@ def test_diverged_candidate_loses_and_is_reported(task: SDCTask) -> None:
 
 
 def test_next_best_takes_over_where_the_best_diverges_late(task: SDCTask, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = training._Trainer._measured
+    original = training._Trainer._measures
 
-    def failing(self: Any, state: Any, candidate: Any, *arguments: Any) -> Any:
+    def failing(self: Any, candidate: Any, phase: Any) -> Any:
         if candidate.learning_rate == 0.5 and candidate.epoch == 4:
             candidate.failure = "diverged late"
-        return original(self, state, candidate, *arguments)
+        return original(self, candidate, phase)
 
-    monkeypatch.setattr(training._Trainer, "_measured", failing)
+    monkeypatch.setattr(training._Trainer, "_measures", failing)
     model, result, _ = trained(task, phase(epochs=5, rates=(1e-6, 0.5, 0.01), search_epochs=2))
     assert bits(model) == bits(trained(task, phase(epochs=5, rates=(0.01,)))[0])
     assert [row["failure"] for row in result.selection] == ["", "diverged late", ""]

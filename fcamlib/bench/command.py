@@ -19,8 +19,8 @@ from fcamlib.bench.results import write_text
 from fcamlib.bench.settings import QUICK, BenchSettings
 from fcamlib.errors import UserError
 
-PARTS = ("layers", "cost", "ensemble")  # measured by fcamlib.bench.layers and so on
-SEGMENTS = {"plain": (5, 20), "layers": (5,), "cost": (2, 5, 20, 100, 1_000, 10_000), "ensemble": (5,)}
+PARTS = ("layers", "cost")  # measured by fcamlib.bench.layers and so on
+SEGMENTS = {"plain": (5, 20), "layers": (5,), "cost": (2, 5, 20, 100, 1_000, 10_000)}
 
 
 def _segments(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...]:
@@ -35,7 +35,7 @@ def _segments(context: click.Context, parameter: click.Parameter, value: str | N
 @click.command("bench", short_help="Measure time and memory against a plain procedure.")
 @click.option("--measure", "measured", type=click.Choice(["plain", *PARTS]), default="plain", show_default=True,
               help="fcamlib against the plain procedure; a training step by layer, beside its floor; time and memory "
-                   "as segments grow; models trained together against one after the other")  # fmt: skip
+                   "as segments grow")  # fmt: skip
 @click.option("--quick", is_flag=True, help="about a minute: fewer pictures and mosaics, nothing repeated")
 @click.option("--num-segments", metavar="VALUE", callback=_segments,
               help="segments of a mosaic, comma-separated  [default: 5,20; cost: 2 to 10000; layers: 5]")  # fmt: skip
