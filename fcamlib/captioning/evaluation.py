@@ -1,34 +1,126 @@
-"""Evaluation of a captioning model: loss, greedy captions, and for each object where attention was."""
+r"""Evaluation of a captioning model: loss, captions, and the place of attention for each object.
+
+Attention is upsampled to the picture by spreading the weight of each region evenly over its cell of a square grid, so
+the mass inside a box is a sum over regions, each weight times the share of its cell's area that the box covers. Several
+objects of one category count as one, with the union of their boxes, since no word says which of them is meant. Of a
+category c that a picture shows, with the caption's words t = 1..T up to <end>,
+
+$$t^* = \arg\max_t \; p_t(c), \qquad s_y = p_{t^*}(c), \qquad
+  a_z = \sum_l a_{t^*}(l)\, \frac{|\text{cell}_l \cap \text{boxes}_c|}{|\text{cell}_l|},$$
+
+where p_t(c) sums the probabilities of all words that name c. Source: arXiv 2307.13421, experiments on MSCOCO; the union
+and the sum are this project's choice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
+from sacrebleu.metrics import BLEU
 from torch import Tensor
 
 from fcamlib import metrics
 from fcamlib.captioning.decoding import Greedy, greedy
 from fcamlib.captioning.losses import real_words, word_log_prob
-from fcamlib.captioning.metrics import CAPTION_THRESHOLD, bleu, coverage
-from fcamlib.captioning.model import Captioner, context_at_test
-from fcamlib.captioning.networks import num_regions
+from fcamlib.captioning.model import Captioner, context_at_test, num_regions
 from fcamlib.data.captions import CaptionData, CaptionTask
 from fcamlib.data.vocabulary import decode
 from fcamlib.evaluation import evaluating
 from fcamlib.numerics import Numerics
 
+CAPTION_EDGES = (0.0, 0.2, 0.3, 1.0)  # of a_z and of s_y
+CAPTION_THRESHOLD = 0.3  # of SAIF: the heatmap's last cell
 _CHUNK = 250  # pictures or captions per pass
 _GPU_FACTOR = 4
+Words = Sequence[str]
+
+
+def bleu(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:
+    """BLEU-1 to BLEU-4 ("bleu1" ... "bleu4") of a corpus, in percent, against one or several references a picture.
+
+    Computed by sacrebleu on words as they are: no tokeniser, no smoothing, case kept, the closest reference's length in
+    the brevity penalty. BLEU-n is the geometric mean of the precisions of orders 1 to n.
+    """
+    if len(captions) != len(references) or not captions:
+        raise ValueError(f"{len(captions)} captions and {len(references)} pictures' references: give one each.")
+    if bare := next((number for number, given in enumerate(references) if not given), None):
+        raise ValueError(f"picture {bare} has no reference: give at least one.")
+    said = [" ".join(words) for words in captions]
+    most = max(map(len, references))
+    # sacrebleu takes the i-th reference of every picture together, None where a picture has fewer.
+    streams: Any = [[" ".join(own[i]) if i < len(own) else None for own in references] for i in range(most)]
+    return {f"bleu{order}": float(_scorer(order).corpus_score(said, streams).score) for order in range(1, 5)}
+
+
+def bleu_settings() -> str:
+    """Settings of sacrebleu as it describes them, and its version."""
+    scorer = _scorer(4)
+    scorer.corpus_score(["a"], [["a"]])
+    return str(scorer.get_signature())
+
+
+def _scorer(order: int) -> BLEU:
+    return BLEU(max_ngram_order=order, tokenize="none", smooth_method="none", lowercase=False, force=True)
+
+
+def cider(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> float | None:
+    """CIDEr-D by the package pycocoevalcap, from 0 to 10; None where it is not installed.
+
+    Document frequencies are those of the references given. Published tables multiply by 100 or not.
+    """
+    try:
+        scorer = import_module("pycocoevalcap.cider.cider").Cider()
+    except ImportError:
+        return None
+    said = {number: [" ".join(words)] for number, words in enumerate(captions)}
+    given = {number: [" ".join(words) for words in own] for number, own in enumerate(references)}
+    return float(scorer.compute_score(given, said)[0])
+
+
+def coverage(boxes: Float[np.ndarray, "N 4"], num_regions: int) -> NDArray[np.float64]:
+    """Share of each region's cell that the union of boxes covers: (L,), from 0 to 1.
+
+    `boxes` are x0, y0, x1, y1 as fractions of the picture; regions are the cells of a square grid over the picture, row
+    by row.
+    """
+    side = math.isqrt(num_regions)
+    if side * side != num_regions:
+        raise ValueError(f"{num_regions} regions are no square grid: give a square number.")
+    edges = np.arange(side + 1) / side
+    boxes = np.clip(np.asarray(boxes, dtype=np.float64), 0.0, 1.0)
+    # Between neighbouring edges of boxes and cells, every piece lies wholly inside or outside of each.
+    x = np.unique(np.concatenate([edges, boxes[:, 0], boxes[:, 2]]))
+    y = np.unique(np.concatenate([edges, boxes[:, 1], boxes[:, 3]]))
+    middle_x, middle_y = (x[:-1] + x[1:]) / 2, (y[:-1] + y[1:]) / 2
+    in_x = (boxes[:, :1] < middle_x) & (middle_x < boxes[:, 2:3])  # (N, X)
+    in_y = (boxes[:, 1:2] < middle_y) & (middle_y < boxes[:, 3:4])  # (N, Y)
+    inside = np.einsum("ny,nx->yx", in_y, in_x)  # boolean: any box
+    area = inside * np.diff(y)[:, None] * np.diff(x)[None, :]
+    cells = np.zeros((side, side))
+    column = np.searchsorted(edges, middle_x, side="right") - 1
+    row = np.searchsorted(edges, middle_y, side="right") - 1
+    np.add.at(cells, (row[:, None], column[None, :]), area)
+    return np.clip(cells.ravel() * num_regions, 0.0, 1.0)
+
+
+def caption_histogram(a_z: Float[np.ndarray, " n"], s_y: Float[np.ndarray, " n"]) -> NDArray[np.float64]:
+    """Percent of objects in each cell [a_z bin, s_y bin] with the edges 0, 0.2, 0.3, 1; sums to 100: (3, 3)."""
+    edges = [np.asarray(CAPTION_EDGES)] * 2
+    counts, _, _ = np.histogram2d(np.clip(a_z, 0.0, 1.0), np.clip(s_y, 0.0, 1.0), bins=edges)
+    return 100.0 * counts / len(a_z)
 
 
 @dataclass(frozen=True)
 class ObjectScores:
-    """Scores of every category that a picture shows, picture by picture: see `fcamlib.captioning.metrics`.
+    """Scores of every category that a picture shows, picture by picture.
 
     Parameters
     ----------
@@ -58,23 +150,14 @@ class ObjectScores:
 
 @dataclass(frozen=True)
 class CaptionScores:
-    """What an evaluation finds.
-
-    Parameters
-    ----------
-    captions : tuple of tuples of str
-        Greedy captions, one a picture.
-    loss : float
-        Cross-entropy in nats per word of the given captions, with the contexts of test time.
-    objects : ObjectScores
-    """
+    """Greedy captions, one a picture; cross-entropy in nats per word of the given captions; scores of objects."""
 
     captions: tuple[tuple[str, ...], ...]
     loss: float
     objects: ObjectScores
 
     def summary(self, references: tuple[tuple[tuple[str, ...], ...], ...]) -> dict[str, float]:
-        """Loss, BLEU, and means over objects; SAIF at the threshold 0.3. Measures of objects only where there are."""
+        """Loss, BLEU, and means over objects, if there are any; SAIF at the threshold 0.3."""
         measures = {"loss": self.loss, **bleu(self.captions, references)}
         found = self.objects
         if not len(found.a_z):
@@ -92,16 +175,7 @@ class CaptionScores:
 
 
 class CaptionEvaluator:
-    """Evaluation on one split; what does not depend on the model is computed once.
-
-    Parameters
-    ----------
-    task : CaptionTask
-    split : str
-    max_words : int
-        Length at which greedy captions are cut.
-    numerics : Numerics
-    """
+    """Evaluation on one split, with captions of at most `max_words`; data that no model changes are computed once."""
 
     def __init__(self, task: CaptionTask, split: str, max_words: int, numerics: Numerics) -> None:
         self.data, self.vocabulary = task.splits[split], task.vocabulary
@@ -119,7 +193,7 @@ class CaptionEvaluator:
         self.chunk = _CHUNK * (_GPU_FACTOR if numerics.device.type == "cuda" else 1)
 
     def evaluate(self, model: Captioner, paradigm: str) -> CaptionScores:
-        """Scores of `model`, read out as `paradigm` does at test time, in evaluation mode and without gradients."""
+        """Score `model` with the contexts of `paradigm` at test time, in evaluation mode and without gradients."""
         with evaluating(model), self.numerics.autocasting():
             loss = self._loss(model, paradigm)
             captions, parts = [], []
@@ -133,7 +207,7 @@ class CaptionEvaluator:
     def greedy(
         self, model: Captioner, paradigm: str, limit: int | None = None
     ) -> Iterator[tuple[Int[Tensor, " b"], Greedy]]:
-        """Chunks of pictures, at most `limit` in all, with their greedy captions."""
+        """Yield chunks of pictures, at most `limit` in all, with their greedy captions."""
         number = len(self.data.references) if limit is None else min(limit, len(self.data.references))
         context = context_at_test(paradigm)
         for rows in torch.arange(number).split(self.chunk):
@@ -141,7 +215,7 @@ class CaptionEvaluator:
             yield rows, greedy(model, regions, context, self.max_words, self.names)
 
     def _loss(self, model: Captioner, paradigm: str) -> float:
-        """Mean over all words of the split."""
+        """Mean cross-entropy over all words of the split."""
         total = torch.zeros((), dtype=torch.float64, device=self.numerics.device)
         words = 0
         for index in torch.arange(len(self.data.picture)).split(self.chunk):
@@ -161,10 +235,9 @@ class CaptionEvaluator:
         picture, category, covered = self.picture[here], self.category[here], self.coverage[here]
         own = picture - first
         probability = found.category_prob.masked_fill(~found.real[..., None], 0.0).double().cpu().numpy()
-        alpha = found.alpha.double().cpu().numpy()
         probability = probability[own, :, category]  # (n, T)
         step = probability.argmax(axis=1)
-        weights = alpha[own, step]  # (n, L)
+        weights = found.alpha.double().cpu().numpy()[own, step]  # (n, L)
         said = self.names.cpu()[tokens].any(dim=1).numpy()  # (B, C)
         at_focus = np.take_along_axis(covered, weights.argmax(axis=1)[:, None], axis=1)[:, 0]
         return {

@@ -1,4 +1,4 @@
-"""Captioning with attention over regions of a picture, attending anew for every word.
+r"""Captioning with attention over regions of a picture, attending anew for every word.
 
 At each word the decoder scores the regions with its state, forms a context from them, feeds the context and the word
 before it to an LSTM, and predicts the next word from the new state. The paradigms differ in the context alone:
@@ -8,12 +8,13 @@ before it to an LSTM, and predicts the next word from the new state. The paradig
 | in training         | weighted sum of the regions   | one region, drawn from the attention weights              |
 | at test time        | weighted sum of the regions   | the region with the largest weight                        |
 
-Axes: P pictures, B captions, T words, L regions, D features of a region, V words of the vocabulary.
+Axes: P pictures, B captions, T words, L regions, D features of a region, A attention units, H state, V vocabulary.
 Sources: Xu et al., Show, Attend and Tell, ICML 2015; arXiv 2307.13421, experiments on MSCOCO.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,15 +22,121 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from fcamlib.captioning.networks import AdditiveAttention, StartState, State, caption_encoder, initialise
 from fcamlib.config.caption_runs import CaptionModelConfig
+from fcamlib.errors import UserError
 
 Context = Literal["soft", "mode", "drawn", "given"]
+STRIDE = 8  # pixels of a region's side in `SmallCNN`
+
+
+class SmallCNN(nn.Module):
+    """A region is a cell of 8 x 8 pixels and sees the 16 x 16 around it, so that none sees the picture.
+
+    Nothing is normalised over the picture, which would tell every region about all others: what a region does not
+    show, the decoder can only learn by attending to another one. A region's place is added as a learned vector.
+    """
+
+    def __init__(self, region_dim: int, side: int) -> None:
+        super().__init__()
+        if side % STRIDE:
+            raise UserError(f"picture_size={side} does not fit the encoder smallcnn: give a multiple of {STRIDE}.")
+        width = max(8, region_dim // 2)
+        # Patches of 4 x 4, then 4 x 4 of them in steps of two: the same margin of 4 pixels on every side of a cell.
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, width, 4, stride=4),
+            nn.ReLU(),
+            nn.Conv2d(width, region_dim, 4, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(region_dim, region_dim, 1),
+        )
+        self.place = nn.Parameter(torch.zeros((side // STRIDE) ** 2, region_dim))
+
+    def forward(self, pictures: Float[Tensor, "P 3 S S"]) -> Float[Tensor, "P L D"]:
+        """Regions of pictures, row by row from the top left."""
+        return self.layers(pictures).flatten(2).transpose(1, 2) + self.place
+
+
+def caption_encoder(config: CaptionModelConfig, segment_shape: tuple[int, ...]) -> tuple[nn.Module, int]:
+    """The encoder for pictures (3, S, S) or frozen features (L, D), and the size D of its regions."""
+    if len(segment_shape) == 2:
+        if config.encoder != "features":
+            raise UserError(f"encoder={config.encoder} needs pictures and the data are features: choose features.")
+        return nn.Identity(), segment_shape[1]
+    channels, height, width = segment_shape
+    if config.encoder != "smallcnn" or channels != 3 or height != width:
+        raise UserError(
+            f"encoder={config.encoder} does not take pictures of shape {segment_shape}: "
+            "choose smallcnn, and square pictures in colour."
+        )
+    return SmallCNN(config.region_dim, height), config.region_dim
+
+
+def num_regions(segment_shape: tuple[int, ...]) -> int:
+    """L, of pictures (3, S, S) under `SmallCNN` or of features (L, D)."""
+    return segment_shape[0] if len(segment_shape) == 2 else (segment_shape[-1] // STRIDE) ** 2
+
+
+class AdditiveAttention(nn.Module):
+    r"""Log attention weights of regions for a state.
+
+    $$\log a = \log\mathrm{softmax}(e), \qquad e_l = v^\top \tanh(W_r x_l + W_h h)$$
+
+    Source: Bahdanau et al., ICLR 2015; Xu et al., ICML 2015.
+    """
+
+    def __init__(self, region_dim: int, state_dim: int, attention_dim: int) -> None:
+        super().__init__()
+        self.of_region = nn.Linear(region_dim, attention_dim)
+        self.of_state = nn.Linear(state_dim, attention_dim, bias=False)
+        self.score = nn.Linear(attention_dim, 1, bias=False)
+
+    def keys(self, regions: Float[Tensor, "P L D"]) -> Float[Tensor, "P L A"]:
+        """Compute the part that does not change from word to word."""
+        return self.of_region(regions)
+
+    def forward(self, keys: Float[Tensor, "B L A"], hidden: Float[Tensor, "B H"]) -> Float[Tensor, "B L"]:
+        """Log attention weights; their exponentials sum to 1 over the regions."""
+        return self.score(torch.tanh(keys + self.of_state(hidden)[:, None])).squeeze(2).log_softmax(dim=1)
+
+
+@dataclass(frozen=True)
+class State:
+    """The decoder's memory between two words."""
+
+    hidden: Float[Tensor, "B H"]
+    cell: Float[Tensor, "B H"]
+
+
+class StartState(nn.Module):
+    """The decoder's state before the first word: zero, learned, or a dense layer of the mean region.
+
+    Only `mean` tells the decoder about the picture before it attends to any region.
+    """
+
+    def __init__(self, kind: str, region_dim: int, hidden_dim: int) -> None:
+        super().__init__()
+        self.kind = kind
+        self.hidden_dim = hidden_dim
+        if kind == "mean":
+            self.dense = nn.Linear(region_dim, 2 * hidden_dim)
+        elif kind == "learned":
+            self.constant = nn.Parameter(torch.zeros(2 * hidden_dim))
+
+    def forward(self, regions: Float[Tensor, "B L D"]) -> State:
+        """The state for each caption of a batch."""
+        batch = len(regions)
+        if self.kind == "mean":
+            hidden, cell = torch.tanh(self.dense(regions.mean(dim=1))).chunk(2, dim=1)
+        elif self.kind == "learned":
+            hidden, cell = self.constant.expand(batch, -1).chunk(2, dim=1)
+        else:
+            hidden = cell = regions.new_zeros(batch, self.hidden_dim)
+        return State(hidden, cell)
 
 
 @dataclass(frozen=True)
 class Regions:
-    """The regions of the pictures of a batch, with what attention makes of them once."""
+    """The regions of a batch's pictures, and their keys, which attention computes once."""
 
     values: Float[Tensor, "B L D"]
     keys: Float[Tensor, "B L A"]
@@ -41,16 +148,9 @@ class Regions:
 
 @dataclass(frozen=True)
 class CaptionOutput:
-    """What a pass over given captions yields for each of their words but the first.
+    """A pass over given captions: log probabilities of words, log attention, and the region taken at each word.
 
-    Parameters
-    ----------
-    log_prob : (B, T, V) float
-        Log probability of each word of the vocabulary.
-    log_alpha : (B, T, L) float
-        Log attention weights.
-    region : (B, T) int or None
-        The region that each word was made from; None under soft attention.
+    `region` is None under soft attention. Places are those of all tokens but the first.
     """
 
     log_prob: Float[Tensor, "B T V"]
@@ -78,23 +178,18 @@ class Captioner(nn.Module):
         super().__init__()
         self.encoder, region_dim = caption_encoder(config, segment_shape)
         self.state_sees = config.state_sees
+        seen_dim = config.embedding_dim + (region_dim if config.state_sees == "region" else 0)
         self.embedding = nn.Embedding(num_words, config.embedding_dim)
         self.attention = AdditiveAttention(region_dim, config.hidden_dim, config.attention_dim)
         self.start = StartState(config.start_state, region_dim, config.hidden_dim)
-        self.cell = nn.LSTMCell(
-            config.embedding_dim + (region_dim if config.state_sees == "region" else 0), config.hidden_dim
-        )
+        self.cell = nn.LSTMCell(seen_dim, config.hidden_dim)
         self.output = nn.Linear(config.hidden_dim + region_dim, num_words)
         initialise(self, generator)
 
-    def encoder_parameters(self) -> list[nn.Parameter]:
-        """Weights of the encoder; none of frozen features."""
-        return list(self.encoder.parameters())
-
-    def decoder_parameters(self) -> list[nn.Parameter]:
-        """All other weights."""
-        own = {id(weight) for weight in self.encoder.parameters()}
-        return [weight for weight in self.parameters() if id(weight) not in own]
+    def parameter_groups(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """Weights of the encoder, of which frozen features have none, and all others."""
+        own = list(self.encoder.parameters())
+        return own, [weight for weight in self.parameters() if all(weight is not other for other in own)]
 
     def regions(self, pictures: Tensor) -> Regions:
         """Encode pictures (P, 3, S, S), or take their features (P, L, D)."""
@@ -103,8 +198,8 @@ class Captioner(nn.Module):
 
     def step(
         self, regions: Regions, state: State, word: Int[Tensor, " B"], context: Context, chosen: Tensor | None = None
-    ) -> tuple[Float[Tensor, "B V"], Float[Tensor, "B L"], Tensor | None, State]:
-        """Make one word: log probabilities of the next word, log attention, the region it is made from, new state.
+    ) -> tuple[Float[Tensor, "B V"], Float[Tensor, "B L"], Int[Tensor, " B"] | None, State]:
+        """Make one word: log probabilities of the next word, log attention, the region taken, the new state.
 
         Parameters
         ----------
@@ -114,7 +209,7 @@ class Captioner(nn.Module):
             The word before.
         context : "soft", "mode", "drawn" or "given"
             The weighted sum; the region of the largest weight; the region at the quantile `chosen` (B,) float of the
-            attention weights, which is a draw from them where `chosen` is uniform on [0, 1); or the region `chosen`
+            attention weights, which is a draw from them if `chosen` is uniform on [0, 1); or the region `chosen`
             (B,) int.
         """
         log_alpha = self.attention(regions.keys, state.hidden)  # (B, L)
@@ -122,7 +217,7 @@ class Captioner(nn.Module):
             region = None
             attended = torch.bmm(log_alpha.exp()[:, None], regions.values).squeeze(1)  # (B, D)
         else:
-            region = _region(log_alpha.detach(), context, chosen)
+            region = region_taken(log_alpha.detach(), context, chosen)
             attended = regions.values[torch.arange(len(word), device=word.device), region]  # (B, D)
         seen = self.embedding(word)
         if self.state_sees == "region":
@@ -139,14 +234,13 @@ class Captioner(nn.Module):
         chosen: Tensor | None = None,
         given: Bool[Tensor, "B T"] | None = None,
     ) -> CaptionOutput:
-        """Log probability of every word of given captions after their first, which is <start>.
+        """Read given captions, each with its picture's regions, word after word from <start> on.
 
         Parameters
         ----------
         regions : Regions
-            Of each caption's picture.
         tokens : (B, T + 1) int
-            Captions; whatever stands behind their end has no influence on what stands before.
+            Captions; words behind their end have no influence on those before.
         context : "soft", "mode", "drawn" or "given"
         chosen : (B, T), optional
             Quantiles or regions, see `step`.
@@ -157,19 +251,18 @@ class Captioner(nn.Module):
         state = self.start(regions.values)
         log_probs: list[Tensor] = []
         log_alphas: list[Tensor] = []
-        places: list[Tensor | None] = []
+        places: list[Tensor] = []
         for t in range(tokens.shape[1] - 1):
+            before = tokens[:, t]
             if given is not None and t > 0:
-                before = torch.where(given[:, t], tokens[:, t], log_probs[-1].detach().argmax(dim=1))
-            else:
-                before = tokens[:, t]
+                before = torch.where(given[:, t], before, log_probs[-1].detach().argmax(dim=1))
             at = None if chosen is None else chosen[:, t]
             log_prob, log_alpha, region, state = self.step(regions, state, before, context, at)
             log_probs.append(log_prob)
             log_alphas.append(log_alpha)
-            places.append(region)
-        region = None if context == "soft" else torch.stack([place for place in places if place is not None], dim=1)
-        return CaptionOutput(torch.stack(log_probs, dim=1), torch.stack(log_alphas, dim=1), region)
+            places += [] if region is None else [region]
+        taken = torch.stack(places, dim=1) if places else None
+        return CaptionOutput(torch.stack(log_probs, dim=1), torch.stack(log_alphas, dim=1), taken)
 
 
 def context_at_test(paradigm: str) -> Context:
@@ -177,7 +270,7 @@ def context_at_test(paradigm: str) -> Context:
     return "soft" if paradigm == "soft" else "mode"
 
 
-def _region(log_alpha: Float[Tensor, "B L"], context: Context, chosen: Tensor | None) -> Int[Tensor, " B"]:
+def region_taken(log_alpha: Float[Tensor, "B L"], context: Context, chosen: Tensor | None) -> Int[Tensor, " B"]:
     """The region that a hard context takes."""
     if context == "mode":
         return log_alpha.argmax(dim=1)
@@ -187,3 +280,20 @@ def _region(log_alpha: Float[Tensor, "B L"], context: Context, chosen: Tensor | 
         return chosen.long()
     below = log_alpha.exp().cumsum(dim=1) <= chosen[:, None].to(log_alpha.dtype)  # (B, L)
     return below.sum(dim=1).clamp(max=log_alpha.shape[1] - 1)
+
+
+def initialise(module: nn.Module, generator: torch.Generator) -> None:
+    """Draw all weights from `generator`: uniform with variance 1 / fan-in, biases zero, the LSTM's forget bias one."""
+    with torch.no_grad():
+        for name, weight in module.named_parameters():
+            if weight.ndim < 2:
+                weight.zero_()
+            elif name.endswith("embedding.weight"):
+                weight.normal_(0.0, 1.0 / math.sqrt(weight.shape[1]), generator=generator)
+            elif name.endswith("place"):
+                weight.normal_(0.0, 0.1, generator=generator)
+            else:
+                bound = math.sqrt(3.0 / math.prod(weight.shape[1:]))
+                weight.uniform_(-bound, bound, generator=generator)
+        for cell in (part for part in module.modules() if isinstance(part, nn.LSTMCell)):
+            cell.bias_ih[cell.hidden_size : 2 * cell.hidden_size] = 1.0

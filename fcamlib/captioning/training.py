@@ -1,17 +1,32 @@
-"""Training of a captioning model: one phase with one loss, resumed from its checkpoint to the same numbers."""
+"""Training of a captioning model, phase after phase, and the result that is stored."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
+from jaxtyping import Bool, Float, Int
+from safetensors.torch import load_file
+from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
-from fcamlib.captioning.evaluation import CaptionEvaluator, pictures_at, trimmed
+from fcamlib import metrics
+from fcamlib.captioning.evaluation import (
+    CaptionEvaluator,
+    CaptionScores,
+    bleu_settings,
+    caption_histogram,
+    category_names,
+    cider,
+    pictures_at,
+    trimmed,
+)
 from fcamlib.captioning.losses import (
     cross_entropy,
     entropy_bonus,
@@ -23,15 +38,22 @@ from fcamlib.captioning.losses import (
     word_log_prob,
 )
 from fcamlib.captioning.model import Captioner
+from fcamlib.captioning.runs import CaptionRun, caption_run
 from fcamlib.checkpoint import Row, read_state, seconds_between, write_state
 from fcamlib.config import TrainingConfig
 from fcamlib.config.caption_runs import CaptionRunConfig, CaptionTrainingConfig
-from fcamlib.data.captions import CaptionTask
+from fcamlib.data.captions import CaptionTask, caption_task
 from fcamlib.errors import DivergenceError
+from fcamlib.evaluation import evaluating
 from fcamlib.numerics import Numerics, reproducible
+from fcamlib.provenance import provenance
+from fcamlib.store import CHECKPOINT, npz_bytes
 
 CHECKPOINT_SECONDS = 20.0  # at least this long between checkpoints
 EPOCH_MEASURES = ("loss", "bleu1", "bleu4", "a_z", "s_y", "saif", "focus_accuracy", "mentioned")
+NUM_EXAMPLES = 6  # test pictures whose attention is kept for figures
+WEIGHTS = "model.safetensors"
+cached_task = lru_cache(maxsize=1)(caption_task)  # runs on the same data come one after the other
 
 
 def numerics_of(config: CaptionTrainingConfig) -> Numerics:
@@ -39,16 +61,59 @@ def numerics_of(config: CaptionTrainingConfig) -> Numerics:
     return Numerics.of(TrainingConfig(precision=config.precision, device=config.device, memory_layout="contiguous"))
 
 
-class CaptionTrainer:
-    """The last phase of a run in training.
+def compute(
+    config: CaptionRunConfig, progress: Callable[[Row], None] | None, scratch: Path
+) -> tuple[pd.DataFrame, dict[str, Any], dict[str, bytes]]:
+    """Train the last phase of a run from the stored run of the phases before it, and evaluate.
 
-    Parameters
-    ----------
-    config : CaptionRunConfig
-    model : Captioner
-        Weights at the beginning of the phase; trained in place.
-    task : CaptionTask
+    Soft attention and the hybrid share their first phase, which is trained once.
     """
+    numerics, began = numerics_of(config.training), time.perf_counter()
+    task = cached_task(config.data, config.seed, numerics.device)
+    model = new_model(config, task)
+    earlier = caption_run(config.prefix, progress, recorded=False) if config.prefix else None  # records have no weights
+    if earlier:
+        model.load_state_dict(load_file(earlier.folder / WEIGHTS))
+    trainer = CaptionTrainer(config, model, task)
+    history = pd.DataFrame(trainer.train(scratch / CHECKPOINT, progress))
+    if earlier:
+        history = pd.concat([earlier.history, history], ignore_index=True)
+    with reproducible(config.training.threads):
+        scores = {split: own.evaluate(model, config.phases[-1].paradigm) for split, own in trainer.evaluators.items()}
+        examples = _examples(trainer, task)
+    summary = {
+        "title": task.title,
+        "paradigm": config.paradigm,
+        "bleu": bleu_settings(),
+        "num_words": len(task.vocabulary),
+        "categories": list(task.categories),
+        "splits": {split: _split_summary(own, task, split) for split, own in scores.items()},
+        "provenance": provenance(numerics)
+        | {
+            "train_seconds": round(float(history["seconds"].sum()), 1),
+            "last_session_seconds": round(time.perf_counter() - began, 1),
+        },
+    }
+    files = {
+        "scores.npz": npz_bytes(vars(scores["test"].objects)),
+        "examples.npz": npz_bytes(examples),
+        WEIGHTS: to_safetensors(
+            {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+        ),
+    }
+    return history, summary, files
+
+
+def new_model(config: CaptionRunConfig, task: CaptionTask) -> Captioner:
+    """The model of a run with its initial weights."""
+    generator = torch.Generator().manual_seed(config.seed)
+    model = Captioner(config.model, task.splits["train"].pictures.segment_shape, len(task.vocabulary), generator)
+    numerics_of(config.training).place(model)
+    return model
+
+
+class CaptionTrainer:
+    """The last phase of a run: trains `model` in place, from the weights it has."""
 
     def __init__(self, config: CaptionRunConfig, model: Captioner, task: CaptionTask) -> None:
         self.config, self.model, self.data = config, model, task.splits["train"]
@@ -58,102 +123,97 @@ class CaptionTrainer:
             split: CaptionEvaluator(task, split, config.training.max_words, self.numerics)
             for split in ("validation", "test")
         }
+        rates = (self.phase.encoder_learning_rate, self.phase.decoder_learning_rate)
         groups = [
-            {"params": model.encoder_parameters(), "lr": self.phase.encoder_learning_rate},
-            {"params": model.decoder_parameters(), "lr": self.phase.decoder_learning_rate},
+            {"params": weights, "lr": rate}
+            for weights, rate in zip(model.parameter_groups(), rates, strict=True)
+            if weights
         ]
-        self.optimizer = torch.optim.Adam([group for group in groups if group["params"]])
-        self.weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]
+        self.optimizer = torch.optim.Adam(groups)
         length = self.data.tokens.shape[1] - 1
         self.baseline = torch.full((length,), torch.nan, device=self.numerics.device, dtype=self.numerics.dtype)
-        self.epoch, self.rows = 0, list[Row]()
+        self.rows = list[Row]()  # one per epoch of the phase
 
-    def train(self, checkpoint: Path | None, on_epoch: Callable[[Row], None] | None) -> list[Row]:
-        """Train to the phase's end, from the state in `checkpoint` if there is one; the history, a row per epoch."""
+    def train(self, checkpoint: Path | None = None, progress: Callable[[Row], None] | None = None) -> list[Row]:
+        """Train to the phase's end, from `checkpoint` if it exists; the history, a row per epoch."""
         interval, saved = seconds_between(CHECKPOINT_SECONDS), time.monotonic()
+        before = sum(phase.epochs for phase in self.config.phases[:-1])
         with reproducible(self.config.training.threads, self.numerics.tf32):
             if checkpoint and checkpoint.exists():
                 self._resume(checkpoint)
-            while self.epoch < self.phase.epochs:
-                row = self._one_epoch()
-                if on_epoch:
-                    on_epoch(row)
+            for epoch in range(len(self.rows), self.phase.epochs):
+                began = time.perf_counter()
+                row: Row = {"epoch": before + epoch + 1, "phase": self.number, "paradigm": self.phase.paradigm}
+                row["train_loss"] = self._epoch(epoch)
+                if epoch + 1 == self.phase.epochs or (epoch + 1) % self.config.training.evaluate_every == 0:
+                    row |= self._measures()
+                row["seconds"] = round(time.perf_counter() - began, 3)
+                self.rows.append(row)
+                if progress:
+                    progress(row)
                 if checkpoint and time.monotonic() - saved > interval:
                     self._save(checkpoint)
                     saved = time.monotonic()
         return self.rows
 
-    def _one_epoch(self) -> Row:
-        began = time.perf_counter()
-        loss = self._pass()
-        self.epoch += 1
-        row: Row = {
-            "epoch": self.epoch + sum(phase.epochs for phase in self.config.phases[:-1]),
-            "phase": self.number,
-            "paradigm": self.phase.paradigm,
-            "train_loss": loss,
-        }
-        if self.epoch == self.phase.epochs or self.epoch % self.config.training.evaluate_every == 0:
-            for split, evaluator in self.evaluators.items():
-                measures = evaluator.evaluate(self.model, self.phase.paradigm).summary(evaluator.data.references)
-                row |= {f"{split}_{name}": measures[name] for name in EPOCH_MEASURES if name in measures}
-        row["seconds"] = round(time.perf_counter() - began, 3)
-        self.rows.append(row)
+    def _measures(self) -> Row:
+        """Measures of validation and test for the history."""
+        row: Row = {}
+        for split, evaluator in self.evaluators.items():
+            measures = evaluator.evaluate(self.model, self.phase.paradigm).summary(evaluator.data.references)
+            row |= {f"{split}_{name}": measures[name] for name in EPOCH_MEASURES if name in measures}
         return row
 
-    def _pass(self) -> float:
-        """One pass over the training captions; mean cross-entropy per word, with drawn regions under hard attention."""
-        training, device = self.config.training, self.numerics.device
-        draws = np.random.default_rng([self.config.seed, self.number, self.epoch])
+    def _epoch(self, epoch: int) -> float:
+        """Train on every caption once; mean cross-entropy per word, with drawn regions under hard attention."""
+        training = self.config.training
+        draws = np.random.default_rng([self.config.seed, self.number, epoch])
         order = torch.from_numpy(draws.permutation(len(self.data.tokens)))
         self.model.train()
         total, words, batches = 0.0, 0, order.split(training.batch_size)
-        for step, index in enumerate(batches):
-            tokens = trimmed(self.data.tokens[index])
-            # Of the longest caption's length, so that a caption's draws do not depend on who shares its batch.
-            shape = (len(index), self.data.tokens.shape[1] - 1)
-            quantiles, guesses = (torch.from_numpy(draws.random(shape))[:, : tokens.shape[1] - 1] for _ in range(2))
-            rows, place = torch.unique(self.data.picture[index], return_inverse=True)
-            pictures, tokens = pictures_at(self.data, rows, self.numerics), tokens.to(device)
+        for step, index in enumerate(batches, start=1):
             with self.numerics.autocasting():
-                loss, entropy = self._loss(
-                    pictures,
-                    place.to(device),
-                    tokens,
-                    quantiles.to(device),
-                    guesses.to(device) < training.teacher_forcing,
-                )
-            number = int(real_words(tokens).sum())
+                loss, entropy, number = self._loss(index, draws)
             if not bool(torch.isfinite(loss)):
-                raise DivergenceError(self._divergence(self.epoch * len(batches) + step + 1))
+                raise DivergenceError(
+                    f"the {self.phase.paradigm} loss became NaN or infinite at step {epoch * len(batches) + step} of "
+                    f"phase {self.number + 1} (epoch {epoch + 1}) with learning rates "
+                    f"{self.phase.encoder_learning_rate:g} and {self.phase.decoder_learning_rate:g}: choose smaller "
+                    "ones."
+                )
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            nn.utils.clip_grad_norm_(self.weights, training.gradient_clip)
+            weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]
+            nn.utils.clip_grad_norm_(weights, training.gradient_clip)
             self.optimizer.step()
             total, words = total + float(entropy) * number, words + number
         return total / words
 
-    def _loss(
-        self, pictures: Tensor, place: Tensor, tokens: Tensor, quantiles: Tensor, given: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The loss to be minimised, and the cross-entropy per word that it stands for."""
-        training, real = self.config.training, real_words(tokens)
-        regions = self.model.regions(pictures).take(place)
-        forced = None if training.teacher_forcing == 1.0 else given
-        if self.phase.paradigm == "soft":
-            output = self.model(regions, tokens, "soft", given=forced)
-            loss = cross_entropy(word_log_prob(output.log_prob, tokens, real), real)
-            return loss, loss.detach()
-        output = self.model(regions, tokens, "drawn", quantiles, forced)
+    def _loss(self, index: Int[Tensor, " B"], draws: np.random.Generator) -> tuple[Tensor, Tensor, int]:
+        """The loss of the captions at `index`, their cross-entropy per word, and their number of words."""
+        training, device = self.config.training, self.numerics.device
+        tokens = trimmed(self.data.tokens[index]).to(device)
+        # As many draws as the longest caption has words, so that a caption's do not depend on who shares its batch.
+        shape = (len(index), self.data.tokens.shape[1] - 1)
+        quantiles, guesses = (
+            torch.from_numpy(draws.random(shape))[:, : tokens.shape[1] - 1].to(device) for _ in range(2)
+        )
+        given = guesses < training.teacher_forcing if training.teacher_forcing < 1.0 else None
+        rows, place = torch.unique(self.data.picture[index], return_inverse=True)
+        regions = self.model.regions(pictures_at(self.data, rows, self.numerics)).take(place.to(device))
+        real = real_words(tokens)
+        hard = self.phase.paradigm == "hard"
+        output = self.model(regions, tokens, "drawn" if hard else "soft", quantiles, given)
         words = word_log_prob(output.log_prob, tokens, real)
-        reward = rewards(words, training.credit)
-        baseline = self._baseline(reward, real)
-        loss = reinforce_loss(words, place_log_prob(output, real), reward, baseline, real)
-        if training.entropy_weight:
-            loss = loss - training.entropy_weight * entropy_bonus(output.log_alpha, real)
-        return loss, cross_entropy(words.detach(), real)
+        loss = entropy = cross_entropy(words, real)
+        if hard:
+            reward = rewards(words, training.credit)
+            loss = reinforce_loss(words, place_log_prob(output, real), reward, self._baseline(reward, real), real)
+            if training.entropy_weight:
+                loss = loss - training.entropy_weight * entropy_bonus(output.log_alpha, real)
+        return loss, entropy.detach(), int(real.sum())
 
-    def _baseline(self, reward: Tensor, real: Tensor) -> Tensor:
+    def _baseline(self, reward: Float[Tensor, "B T"], real: Bool[Tensor, "B T"]) -> Float[Tensor, " T"]:
         """The moving average of the batches before, then brought up to date; a place's first batch sets its own."""
         length = reward.shape[1]
         batch = next_baseline(torch.zeros_like(reward[0]), reward, real, 0.0)
@@ -162,26 +222,19 @@ class CaptionTrainer:
         self.baseline[:length] = torch.where(real.any(dim=0), after, self.baseline[:length])
         return before
 
-    def _divergence(self, step: int) -> str:
-        return (
-            f"the {self.phase.paradigm} loss became NaN or infinite at step {step} of phase {self.number + 1} (epoch "
-            f"{self.epoch + 1}) with learning rates {self.phase.encoder_learning_rate:g} and "
-            f"{self.phase.decoder_learning_rate:g}: choose smaller ones."
-        )
-
     def _save(self, path: Path) -> None:
         """Write the state between two epochs."""
         tensors = {f"model/{name}": value for name, value in self.model.state_dict().items()}
         for index, slots in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer/{index}/{slot}": value for slot, value in slots.items()}
-        write_state(path, {"epoch": self.epoch, "rows": self.rows}, {**tensors, "baseline": self.baseline})
+        write_state(path, {"rows": self.rows}, {**tensors, "baseline": self.baseline})
 
     def _resume(self, path: Path) -> None:
-        """Put the state in `path` into the trainer; a damaged file is reported and left alone."""
+        """Load the state in `path`; a damaged file is reported and left alone."""
         if (found := read_state(path)) is None:
             return
         content, tensors = found
-        self.epoch, self.rows = content["epoch"], content["rows"]
+        self.rows = content["rows"]
         self.baseline = tensors.pop("baseline").to(self.numerics.device)
         slots: dict[int, dict[str, Any]] = {}
         for name in [name for name in tensors if name.startswith("optimizer/")]:
@@ -190,3 +243,45 @@ class CaptionTrainer:
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": slots, "param_groups": groups})
         self.model.load_state_dict({name.removeprefix("model/"): value for name, value in tensors.items()})
+
+
+def _split_summary(scores: CaptionScores, task: CaptionTask, split: str) -> dict[str, Any]:
+    """Measures of a split; measures of objects if there are any."""
+    references, objects = task.splits[split].references, scores.objects
+    measures: dict[str, Any] = {**scores.summary(references), "n": len(references), "n_objects": len(objects.a_z)}
+    if (found := cider(scores.captions, references)) is not None:
+        measures["cider"] = found
+    if len(objects.a_z):
+        measures["histogram"] = caption_histogram(objects.a_z, objects.s_y).tolist()
+        measures["saif_curve"] = metrics.saif_curve(objects.a_z, objects.s_y).tolist()
+    return measures
+
+
+def _examples(trainer: CaptionTrainer, task: CaptionTask) -> dict[str, np.ndarray]:
+    """Greedy captions of the first test pictures with the attention of each word, and generated pictures themselves."""
+    data, evaluator = task.splits["test"], trainer.evaluators["test"]
+    with evaluating(trainer.model), trainer.numerics.autocasting():
+        rows, found = next(evaluator.greedy(trainer.model, trainer.phase.paradigm, NUM_EXAMPLES))
+    names = category_names(task)[found.tokens.cpu()].bool()  # (E, T, C)
+    boxes = [data.objects[row].box.numpy() for row in rows.tolist()]
+    most = max(map(len, boxes))
+    kept = {
+        "word": np.array([[task.vocabulary[token] for token in own] for own in found.tokens.tolist()]),
+        "alpha": found.alpha.float().cpu().numpy(),
+        "real": found.real.cpu().numpy(),
+        "names_category": names.any(dim=2).numpy(),
+        "box": np.stack([np.pad(own, ((0, most - len(own)), (0, 0)), constant_values=np.nan) for own in boxes]),
+        "image_id": data.image_ids[rows].numpy(),
+    }
+    if trainer.config.data.source == "scenes":  # photographs are their owners', and features are no pictures
+        pixels = data.pictures.rows(rows, torch.float64).permute(0, 2, 3, 1)
+        kept["picture"] = ((pixels + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).numpy()
+    return kept
+
+
+def trained_captioner(finished: CaptionRun) -> tuple[Captioner, CaptionTask]:
+    """Model and task of a run of this machine (recorded runs have no weights)."""
+    task = cached_task(finished.config.data, finished.config.seed)
+    model = new_model(finished.config, task)
+    model.load_state_dict(load_file(finished.folder / WEIGHTS))
+    return model, task

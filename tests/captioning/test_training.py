@@ -1,11 +1,10 @@
-"""Captioning runs: evaluation by hand, phases that are shared, resumption to the same numbers, the command."""
+"""Captioning runs: shared phases, resumption to the same numbers, the command, tables."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,78 +12,29 @@ import torch
 from click.testing import CliRunner
 from pandas.testing import assert_frame_equal
 from safetensors.torch import load_file
+from small_captions import SMALL, config, model_of, small_task
 
 from fcamlib import plots, store
 from fcamlib.__main__ import main
-from fcamlib.captioning import computing as caption_computing
 from fcamlib.captioning import tables as caption_tables
 from fcamlib.captioning import training as caption_training
-from fcamlib.captioning.computing import trained_captioner
 from fcamlib.captioning.evaluation import CaptionEvaluator
-from fcamlib.captioning.metrics import coverage
-from fcamlib.captioning.model import Captioner
 from fcamlib.captioning.runs import CaptionRun, caption_run
-from fcamlib.captioning.training import CaptionTrainer
+from fcamlib.captioning.training import CaptionTrainer, trained_captioner
 from fcamlib.checkpoint import Row
-from fcamlib.config.caption_runs import CaptionRunConfig, caption_experiment
+from fcamlib.config.caption_runs import caption_experiment
 from fcamlib.config.captions import ScenesConfig
-from fcamlib.data.captions import CaptionData, CaptionTask, ObjectBoxes, caption_task
+from fcamlib.data.captions import caption_task
 from fcamlib.data.features import FrozenEncoder
 from fcamlib.data.scenes import scenes_files
-from fcamlib.data.sdc import Bank
 from fcamlib.errors import DivergenceError, UserError
-from fcamlib.numerics import PLAIN
-
-WORDS = ("<pad>", "<start>", "<end>", "<unk>", "a", "dark", "light", "dot", "bar", "spot")
-CATEGORIES = ("dot", "bar")
-SMALL = {
-    "epochs": 4, "switch_epoch": 2, "batch_size": 7, "precision": "float64", "device": "cpu", "region_dim": 8,
-    "attention_dim": 4, "embedding_dim": 4, "hidden_dim": 6, "encoder_learning_rate": 0.01,
-    "decoder_learning_rate": 0.01,
-}  # fmt: skip
-
-
-def split(number: int, seed: int) -> CaptionData:
-    """Pictures of 16 x 16 pixels with an object in one of their four cells, each with two captions of two lengths."""
-    draws = np.random.default_rng(seed)
-    cell, category, shade = (
-        draws.integers(4, size=number),
-        draws.integers(2, size=number),
-        draws.integers(2, size=number),
-    )
-    pixels = np.full((number, 16, 16, 3), 90, dtype=np.uint8)
-    captions, boxes = [], []
-    for row in range(number):
-        y, x = divmod(int(cell[row]), 2)
-        part = pixels[row, 8 * y : 8 * y + 8, 8 * x : 8 * x + 8]
-        part[:, :, category[row]] = 255 * shade[row]
-        noun = CATEGORIES[category[row]]
-        captions.append((("a", ("dark", "light")[shade[row]], noun), (noun,)))
-        boxes.append(ObjectBoxes((int(category[row]),), torch.tensor([[x / 2, y / 2, x / 2 + 0.5, y / 2 + 0.5]])))
-    flat = [(row, words) for row, own in enumerate(captions) for words in own]
-    tokens = torch.zeros(len(flat), 5, dtype=torch.long)
-    for place, (_, words) in enumerate(flat):
-        numbers = [1, *(WORDS.index(word) for word in words), 2]
-        tokens[place, : len(numbers)] = torch.tensor(numbers)
-    picture = torch.tensor([row for row, _ in flat])
-    bank = Bank(torch.from_numpy(pixels), 1 / 127.5, -1.0, pictures=True)
-    return CaptionData(bank, picture, tokens, tuple(captions), tuple(boxes), torch.arange(number))
-
-
-def small_task(seed: int = 0) -> CaptionTask:
-    splits = {name: split(number, seed + place) for place, (name, number) in enumerate(SIZES.items())}
-    naming = torch.tensor([-1] * 7 + [0, 1, 0])  # a spot is a dot
-    return CaptionTask(splits, WORDS, CATEGORIES, naming, "scenes")
-
-
-SIZES = {"train": 20, "validation": 5, "test": 9}
 
 
 @pytest.fixture(autouse=True)
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A store of this test's own, and the small task in place of the scenes."""
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
-    monkeypatch.setattr(caption_computing, "caption_task", lambda data, seed, device=None: small_task(seed))
+    monkeypatch.setattr(caption_training, "cached_task", lambda data, seed, device=None: small_task(seed))
     yield tmp_path
 
 
@@ -93,63 +43,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> list[CaptionRun]:
     """Runs of one epoch a phase: two seeds of all paradigms."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FCAM_RESULTS", str(tmp_path_factory.mktemp("finished")))
-        patch.setattr(caption_computing, "caption_task", lambda data, seed, device=None: small_task(seed))
+        patch.setattr(caption_training, "cached_task", lambda data, seed, device=None: small_task(seed))
         given = {"epochs": 2, "switch_epoch": 1}
         paradigms = ("soft", "hard", "hybrid")
         return [caption_run(config(name, seeds=str(seed), **given)) for seed in (0, 1) for name in paradigms]
-
-
-def config(paradigm: str = "hybrid", **changes: Any) -> CaptionRunConfig:
-    (found,) = caption_experiment({**SMALL, "paradigms": paradigm, **changes}).configs()
-    return found
-
-
-def model_of(run_config: CaptionRunConfig, task: CaptionTask) -> Captioner:
-    shape = task.splits["train"].pictures.segment_shape
-    generator = torch.Generator().manual_seed(run_config.seed)
-    return Captioner(run_config.model, shape, len(task.vocabulary), generator).double()
-
-
-def test_scores_of_objects_are_those_of_the_greedy_caption_step_by_step() -> None:
-    run_config, task = config("soft"), small_task()
-    numerics = caption_training.numerics_of(run_config.training)
-    model, evaluator = model_of(run_config, task), CaptionEvaluator(task, "test", 15, numerics)
-    evaluator.chunk = 4  # chunks of unequal size
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.mul_(3.0)
-    scores = evaluator.evaluate(model, "hard")
-    data = task.splits["test"]
-    for row in range(len(data.references)):
-        with torch.inference_mode():
-            regions = model.regions(data.pictures.rows(torch.tensor([row]), torch.float64))
-            state, word, best = model.start(regions.values), torch.tensor([1]), (-1.0, 0.0)
-            covered = coverage(data.objects[row].box.numpy(), 4)
-            for _ in range(15):
-                log_prob, log_alpha, _, state = model.step(regions, state, word, "mode")
-                wanted = [7, 9] if data.objects[row].category == (0,) else [8]
-                named = float(log_prob[0, wanted].exp().sum())
-                if named > best[0]:
-                    best = (named, float(log_alpha[0].exp().numpy() @ covered))
-                log_prob[0, :2] = -torch.inf
-                word = log_prob.argmax(dim=1)
-                if int(word) == 2:
-                    break
-        assert scores.objects.s_y[row] == pytest.approx(best[0], rel=1e-12)
-        assert scores.objects.a_z[row] == pytest.approx(best[1], rel=1e-12)
-    assert scores.objects.area == pytest.approx(np.full(9, 0.25))
-    assert len({len(caption) for caption in scores.captions}) > 1 and scores.objects.picture.tolist() == list(range(9))
-
-
-def test_loss_of_a_split_is_the_mean_over_words_whatever_the_chunks() -> None:
-    run_config, task = config("soft"), small_task()
-    model, numerics = model_of(run_config, task), caption_training.numerics_of(run_config.training)
-    found = set()
-    for chunk in (1, 4, 250):
-        evaluator = CaptionEvaluator(task, "test", 15, numerics)
-        evaluator.chunk = chunk
-        found.add(round(evaluator.evaluate(model, "soft").loss, 12))
-    assert len(found) == 1
 
 
 def test_soft_attention_and_the_hybrid_share_their_first_phase_and_differ_after_it(finished: list[CaptionRun]) -> None:
@@ -163,23 +60,24 @@ def test_soft_attention_and_the_hybrid_share_their_first_phase_and_differ_after_
     assert (finished[0].folder.parent / first.name / store.SUMS).is_file()
 
 
-def test_the_second_phase_begins_from_the_weights_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_phase_begins_from_the_weights_of_the_first_with_a_fresh_optimiser(
+    finished: list[CaptionRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = finished[2]
+    assert run.config.prefix is not None
+    monkeypatch.setenv("FCAM_RESULTS", str(run.folder.parent))
     begun: list[dict[str, torch.Tensor]] = []
-    original = CaptionTrainer.__init__
 
-    def spy(self: CaptionTrainer, run_config: CaptionRunConfig, model: Captioner, task: CaptionTask) -> None:
-        begun.append({name: value.clone() for name, value in model.state_dict().items()})
-        original(self, run_config, model, task)
+    def spy(self: CaptionTrainer, *_: object) -> list[Row]:
         assert not self.optimizer.state and bool(self.baseline.isnan().all())
+        begun.append({name: value.clone() for name, value in self.model.state_dict().items()})
+        raise Stopped
 
-    monkeypatch.setattr(CaptionTrainer, "__init__", spy)
-    run_config = config("hybrid")
-    caption_run(run_config)
-    assert run_config.prefix is not None
-    first = store.find(run_config.prefix)
-    assert first is not None
-    for name, value in load_file(first.folder / "model.safetensors").items():
-        assert torch.equal(begun[1][name], value)
+    monkeypatch.setattr(CaptionTrainer, "train", spy)
+    with pytest.raises(Stopped):
+        caption_run(run.config, fresh=True)
+    for name, value in load_file(run.folder.parent / run.config.prefix.name / "model.safetensors").items():
+        assert torch.equal(begun[0][name], value)
 
 
 class Stopped(Exception):
@@ -330,7 +228,7 @@ def test_frozen_features_of_a_folder_in_the_layout_of_coco(monkeypatch: pytest.M
     torch.manual_seed(0)
     network = FrozenEncoder(torch.nn.Conv2d(3, 6, 16, stride=16), "small", "0" * 64)
     monkeypatch.setattr("fcamlib.data.features.vgg19_encoder", lambda weights="": network)
-    monkeypatch.setattr(caption_computing, "caption_task", caption_task)
+    monkeypatch.setattr(caption_training, "cached_task", caption_task)
     monkeypatch.setenv("FCAM_DATA", str(tmp_path / "data"))
     scenes = ScenesConfig(num_train=12, num_validation=2, num_test=7, image_size=64)
     folder = scenes_files(scenes, 0)["train2014"].parent
@@ -367,10 +265,3 @@ def test_tables_and_figures_are_made_of_runs(finished: list[CaptionRun]) -> None
     figure = plots.word_attention(**shown)
     titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
     assert titles == [word for example in shown["examples"].values() for word in example.words or ["no words"]]
-
-
-def test_plain_numerics_are_enough_to_evaluate() -> None:
-    task = small_task()
-    model = model_of(config("soft"), task).float()
-    scores = CaptionEvaluator(task, "validation", 3, PLAIN).evaluate(model, "soft")
-    assert len(scores.captions) == 5 and max(map(len, scores.captions)) <= 3

@@ -1,0 +1,148 @@
+"""Measures of captions and attention against values computed by hand, by counting, and step by step."""
+
+from __future__ import annotations
+
+import math
+import sys
+import types
+
+import numpy as np
+import pytest
+import torch
+from small_captions import config, model_of, small_task
+
+from fcamlib.captioning.evaluation import (
+    CaptionEvaluator,
+    bleu,
+    bleu_settings,
+    caption_histogram,
+    cider,
+    coverage,
+)
+from fcamlib.captioning.training import numerics_of
+from fcamlib.numerics import PLAIN
+
+
+def test_bleu_equals_values_computed_by_hand() -> None:
+    captions = [["a", "red", "square", "left", "of", "a", "circle"], ["a", "a", "b"]]
+    references = [
+        [["a", "red", "square", "left", "of", "a", "blue", "circle"]],
+        [["a", "b", "c", "d"], ["b", "a"]],
+    ]
+    # Unigrams: all 7 of the first; "a" counts once as no reference has it twice, "b" once: 2 of 3. 9/10.
+    # Bigrams: 5 of 6 (not "a circle"); "a b" of "a a", "a b": 1 of 2. 6/8. Trigrams: 4 of 5; 0 of 1. 4/6. Of 4: 3/4.
+    # Lengths: 7 + 3 = 10; closest references 8 and, of 4 and 2 equally close to 3, the shorter: 2. 10: no penalty.
+    precision = [9 / 10, 6 / 8, 4 / 6, 3 / 4]
+    found = bleu(captions, references)
+    for order in range(1, 5):
+        expected = 100 * math.prod(precision[:order]) ** (1 / order)
+        assert found[f"bleu{order}"] == pytest.approx(expected, abs=1e-10)
+
+
+def test_bleu_penalises_short_captions_and_takes_words_as_they_are() -> None:
+    found = bleu([("a", "b")], [[("a", "b", "c", "d")]])
+    assert found["bleu1"] == pytest.approx(100 * math.exp(1 - 4 / 2), abs=1e-10) and found["bleu3"] == 0.0
+    assert bleu([("it's", "A", "<unk>")], [[("it's", "A", "<unk>")]])["bleu3"] == pytest.approx(100)
+    assert bleu([("a",)], [[("A",)]])["bleu1"] == 0.0
+    settings = bleu_settings()
+    assert "tok:none" in settings and "smooth:none" in settings and "case:mixed" in settings
+
+
+def test_bleu_needs_a_reference_for_every_picture() -> None:
+    with pytest.raises(ValueError, match="1 captions and 2 pictures"):
+        bleu([("a",)], [[("a",)], [("b",)]])
+    with pytest.raises(ValueError, match="picture 1 has no reference"):
+        bleu([("a",), ("b",)], [[("a",)], []])
+
+
+def test_coverage_equals_hand_computed_overlaps_and_counts_a_union_once() -> None:
+    # A 2 x 2 grid; the box spans x 0.25..0.75 and y 0.5..0.75: a quarter of each lower cell.
+    assert coverage(np.array([[0.25, 0.5, 0.75, 0.75]]), 4) == pytest.approx([0, 0, 0.25, 0.25], abs=1e-15)
+    overlapping = np.array([[0.0, 0.0, 0.5, 0.5], [0.25, 0.25, 0.75, 0.75]])
+    assert coverage(overlapping, 1) == pytest.approx([0.25 + 0.25 - 0.0625], abs=1e-15)
+    assert coverage(overlapping, 4) == pytest.approx([1.0, 0.25, 0.25, 0.25], abs=1e-15)
+    assert coverage(np.array([[-0.5, -1.0, 2.0, 1.5]]), 9) == pytest.approx(np.ones(9))
+    assert coverage(np.zeros((0, 4)), 9) == pytest.approx(np.zeros(9))
+    with pytest.raises(ValueError, match="12 regions are no square grid"):
+        coverage(np.zeros((1, 4)), 12)
+
+
+def test_coverage_agrees_with_counting_points_and_keeps_the_area() -> None:
+    draws = np.random.default_rng(0)
+    corners = np.sort(draws.random((5, 2, 2)), axis=1)  # (N, low and high, x and y)
+    boxes = corners.reshape(5, 4)  # x0, y0, x1, y1
+    found = coverage(boxes, 49)
+    steps = (np.arange(1400) + 0.5) / 1400
+    x, y = np.meshgrid(steps, steps)
+    inside = np.zeros_like(x, dtype=bool)
+    for x0, y0, x1, y1 in boxes:
+        inside |= (x0 <= x) & (x < x1) & (y0 <= y) & (y < y1)
+    counted = inside.reshape(7, 200, 7, 200).mean(axis=(1, 3)).ravel()
+    assert found == pytest.approx(counted, abs=0.02)
+    assert found.mean() == pytest.approx(inside.mean(), abs=1e-3)
+
+
+def test_histogram_bins_hold_their_lower_edges_and_the_last_one_both() -> None:
+    a_z = np.array([0.0, 0.2, 0.3, 1.0, 0.25])
+    s_y = np.array([0.1, 0.2, 1.0, 0.3, 0.9])
+    found = caption_histogram(a_z, s_y)
+    assert found.tolist() == [[20.0, 0.0, 0.0], [0.0, 20.0, 20.0], [0.0, 0.0, 40.0]]
+
+
+def test_cider_is_given_words_as_they_are_and_left_out_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pycocoevalcap.cider.cider", None)
+    assert cider([("a",)], [[("a",)]]) is None
+    seen: dict[str, dict[int, list[str]]] = {}
+
+    class Cider:
+        def compute_score(self, references: dict[int, list[str]], captions: dict[int, list[str]]) -> tuple[float, None]:
+            seen.update(references=references, captions=captions)
+            return 1.5, None
+
+    module = types.ModuleType("pycocoevalcap.cider.cider")
+    module.Cider = Cider  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pycocoevalcap.cider.cider", module)
+    assert cider([("a", "b")], [[("a",), ("c", "d")]]) == 1.5
+    assert seen == {"references": {0: ["a", "c d"]}, "captions": {0: ["a b"]}}
+
+
+def test_scores_of_objects_are_those_of_the_greedy_caption_step_by_step() -> None:
+    run_config, task = config("soft"), small_task()
+    model, evaluator = model_of(run_config, task), CaptionEvaluator(task, "test", 15, numerics_of(run_config.training))
+    evaluator.chunk = 4  # chunks of unequal size
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(3.0)
+    scores = evaluator.evaluate(model, "hard")
+    data = task.splits["test"]
+    for row in range(len(data.references)):
+        with torch.inference_mode():
+            regions = model.regions(data.pictures.rows(torch.tensor([row]), torch.float64))
+            state, word, best = model.start(regions.values), torch.tensor([1]), (-1.0, 0.0)
+            covered = coverage(data.objects[row].box.numpy(), 4)
+            for _ in range(15):
+                log_prob, log_alpha, _, state = model.step(regions, state, word, "mode")
+                wanted = [7, 9] if data.objects[row].category == (0,) else [8]
+                named = float(log_prob[0, wanted].exp().sum())
+                if named > best[0]:
+                    best = (named, float(log_alpha[0].exp().numpy() @ covered))
+                log_prob[0, :2] = -torch.inf
+                word = log_prob.argmax(dim=1)
+                if int(word) == 2:
+                    break
+        assert scores.objects.s_y[row] == pytest.approx(best[0], rel=1e-12)
+        assert scores.objects.a_z[row] == pytest.approx(best[1], rel=1e-12)
+    assert scores.objects.area == pytest.approx(np.full(9, 0.25))
+    assert len({len(caption) for caption in scores.captions}) > 1 and scores.objects.picture.tolist() == list(range(9))
+
+
+def test_loss_of_a_split_is_the_mean_over_words_whatever_the_chunks() -> None:
+    run_config, task = config("soft"), small_task()
+    model, found = model_of(run_config, task), set()
+    for chunk in (1, 4, 250):
+        evaluator = CaptionEvaluator(task, "test", 15, numerics_of(run_config.training))
+        evaluator.chunk = chunk
+        found.add(round(evaluator.evaluate(model, "soft").loss, 12))
+    assert len(found) == 1
+    short = CaptionEvaluator(task, "validation", 3, PLAIN).evaluate(model.float(), "soft")
+    assert len(short.captions) == 5 and max(map(len, short.captions)) <= 3
