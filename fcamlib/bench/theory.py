@@ -28,8 +28,9 @@ from fcamlib.heap import keep_freed_memory
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.provenance import provenance
 from fcamlib.theory.ensemble import DIFFERENCE, Member
-from fcamlib.theory.gradient_flow import PARADIGMS, trajectory
-from fcamlib.theory.sweep_training import Trainer, batch_order, initial_network, members_of, tasks_of
+from fcamlib.theory.fixed_focus import LAWS
+from fcamlib.theory.flow import trajectory
+from fcamlib.theory.sweep import Trainer, batch_order, initial_network, members_of, tasks_of
 
 STEP = 0.01  # of Euler's method
 CASES = ((20, 20, 1e3, 50.0), (100, 1000, 4e5, 5_000.0))  # m, C, t and the ratio aimed at
@@ -138,7 +139,7 @@ def solver_rows(repeats: int) -> list[dict[str, Any]]:
     for m, c, end, aim in CASES:
         steps = round(end / STEP)
         taken = min(steps, EXTRAPOLATED_STEPS)
-        for paradigm in PARADIGMS:
+        for paradigm in LAWS:
             pairs = []
             for _ in range(repeats):
                 plain = _seconds(partial(euler, paradigm, m, c, taken))

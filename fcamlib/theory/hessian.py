@@ -3,8 +3,7 @@ r"""Spectrum of the loss's Hessian at the symmetric point of the linear orthogon
 The parameters are the C x C entries of the classification model on the foreground's features and the C entries of the
 focus model on them, C(C + 1) in all. (Those on the background's axis have neither gradient nor curvature on the
 population loss without noise.) Column k of the classifier and entry k of the focus model occur in the term of class k
-alone,
-so the Hessian consists of C equal blocks; permutations of the wrong classes split each further (G15 to G18).
+alone, so the Hessian consists of C equal blocks; permutations of the wrong classes split each further (G15 to G18).
 """
 
 from __future__ import annotations
@@ -14,17 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from fcamlib.theory.closed_forms import (
+from fcamlib.theory.special import (
     Array,
     Values,
     attention,
-    check_classes,
-    check_nonnegative,
-    check_paradigm,
-    check_segments,
+    entry,
     gain,
     inattention,
     log_gain,
+    numbers,
     true_probability,
 )
 
@@ -81,11 +78,10 @@ def hessian_spectrum(
 
     Source: this project's derivation.
     """
-    check_paradigm(paradigm)
-    mu, nu = np.broadcast_arrays(check_nonnegative("mu", mu), np.asarray(nu, dtype=np.float64))
-    classes = float(check_classes(num_classes))
-    m = check_segments(num_segments)
-    transverse, mumu, munu, nunu = _CURVATURES[paradigm](mu, attention(nu, m), inattention(nu, m), classes)
+    curvatures, m = entry(_CURVATURES, paradigm), numbers("num_segments", num_segments, 2, whole=True)
+    classes = float(numbers("num_classes", num_classes, 2, whole=True))
+    mu, nu = np.broadcast_arrays(numbers("mu", mu, 0), np.asarray(nu, dtype=np.float64))
+    transverse, mumu, munu, nunu = curvatures(mu, attention(nu, m), inattention(nu, m), classes)
     margin = classes / (classes - 1.0)  # a unit step along the margin's direction moves mu by its root
     first, mixed, last = margin * mumu, np.sqrt(margin) * munu, nunu
     centre, radius = (first + last) / 2.0, np.hypot((first - last) / 2.0, mixed)
@@ -98,30 +94,23 @@ def hessian_spectrum(
 
 def _soft(mu: Array, alpha: Array, rest: Array, classes: float) -> tuple[Array, Array, Array, Array]:
     """Curvatures of one class's term: transverse, and by mu twice, mu and nu, nu twice (G16, G18)."""
-    n = classes - 1.0
-    right = true_probability(alpha * mu, classes)
+    n, right, spread = classes - 1.0, true_probability(alpha * mu, classes), alpha * rest
     wrong = n * np.exp(-alpha * mu) * right  # q
-    spread = alpha * rest
-    mumu = alpha**2 * wrong * right
     munu = spread * wrong * (alpha * mu * right - 1.0)
     nunu = spread * mu * wrong * (spread * mu * right - (rest - alpha))
-    return alpha**2 * wrong / n, mumu, munu, nunu
+    return alpha**2 * wrong / n, alpha**2 * wrong * right, munu, nunu
 
 
 def _hard(mu: Array, alpha: Array, rest: Array, classes: float) -> tuple[Array, Array, Array, Array]:
-    n = classes - 1.0
-    beta = true_probability(mu, classes)
+    n, beta, spread = classes - 1.0, true_probability(mu, classes), alpha * rest
     wrong = n * np.exp(-mu) * beta  # 1 - beta
-    spread = alpha * rest
     nunu = -spread * (rest - alpha) * log_gain(mu, classes)
     return alpha * wrong / n, alpha * beta * wrong, -spread * wrong, nunu
 
 
 def _lvml(mu: Array, alpha: Array, rest: Array, classes: float) -> tuple[Array, Array, Array, Array]:
-    n = classes - 1.0
-    beta = true_probability(mu, classes)
+    n, beta, spread = classes - 1.0, true_probability(mu, classes), alpha * rest
     wrong = n * np.exp(-mu) * beta  # 1 - beta
-    spread = alpha * rest
     marginal = alpha * beta + rest / classes  # Z
     by_mu, by_nu = alpha * beta * wrong / marginal, spread * gain(mu, classes) / marginal
     mumu = by_mu**2 - by_mu * (1.0 - 2.0 * beta)

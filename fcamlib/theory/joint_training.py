@@ -18,10 +18,10 @@ from fcamlib.data.orthogonal import orthogonal_task
 from fcamlib.errors import DivergenceError, UserError
 from fcamlib.losses import hard_attention_loss, lvml_loss, soft_attention_loss
 from fcamlib.numerics import Numerics
-from fcamlib.theory.closed_forms import check_paradigm
 from fcamlib.theory.ensemble import FixedFocusData
-from fcamlib.theory.sweep import flow_time
-from fcamlib.theory.sweep_training import batch_order
+from fcamlib.theory.fixed_focus import LAWS
+from fcamlib.theory.special import entry
+from fcamlib.theory.sweep import batch_order, flow_time
 
 FLOAT64 = Numerics(torch.device("cpu"), torch.float64)
 
@@ -52,7 +52,7 @@ def train_jointly(
     One row per seed and epoch: `paradigm`, `seed`, `epoch`, `time` of the flow (F7), `mu`, `nu` (means over classes),
     `mu_spread` and `nu_spread` (standard deviations over classes), `loss` (mean over the training instances, nats).
     """
-    check_paradigm(paradigm)
+    entry(LAWS, paradigm)
     for name, value in (("epochs", epochs), ("batch_size", batch_size), ("learning_rate", learning_rate)):
         if not 0 < value < float("inf"):
             raise UserError(f"{name}={value} is not allowed: give more than 0.")

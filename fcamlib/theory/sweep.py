@@ -1,52 +1,221 @@
-r"""Fixed-focus sweeps: the classification model trained at every alpha, paradigm and seed at once, kept in the store.
+r"""Fixed-focus sweeps: the classification model trained at every alpha, paradigm and seed at once.
 
-`time` in a sweep's frame is that of the gradient flow in `fcamlib.theory.fixed_focus`, so that the closed forms can be
-drawn over trained curves: under plain gradient descent on the mean loss it is the learning rate times the number of
-steps s. Momentum p multiplies it by 1/(1 - p), less what the velocity needs to build up (F7):
+`time` in a sweep's history is that of the gradient flow in `fcamlib.theory.fixed_focus`, so that the closed forms can
+be drawn over trained curves: under plain gradient descent on the mean loss it is the learning rate times the number of
+steps s. Momentum p multiplies it by 1/(1 - p), minus what the velocity needs to build up (F7):
 
 $$t = \frac{\eta}{1-p}\Big(s - p\,\frac{1-p^s}{1-p}\Big)$$
 """
 
 from __future__ import annotations
 
+import math
+import time as clock
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
 
-from fcamlib import store
+from fcamlib import checkpoint, store
+from fcamlib.computing import task
 from fcamlib.config.fixed_focus import FixedFocusConfig
+from fcamlib.config.orthogonal import OrthogonalConfig
+from fcamlib.data.orthogonal import orthogonal_task
+from fcamlib.data.sdc import SDCTask
+from fcamlib.errors import DataError, DivergenceError
+from fcamlib.networks import classification_network
+from fcamlib.numerics import Numerics, reproducible
+from fcamlib.provenance import provenance
+from fcamlib.theory.ensemble import ENSEMBLES, Ensemble, FixedFocusData, Member
+
+Row = dict[str, Any]
+INPUT_BUDGET = 2**26  # numbers that the inputs of all members in one step may hold, roughly
+COLUMNS = ("paradigm", "alpha", "seed", "epoch", "time", "loss", "incentive", "incentive_exact")
+
+
+def flow_time(steps: int | float | np.ndarray, learning_rate: float, momentum: float) -> Any:
+    """Time of the gradient flow after some steps of SGD with momentum (F7)."""
+    lag = momentum * (1.0 - momentum**steps) / (1.0 - momentum)
+    return learning_rate / (1.0 - momentum) * (steps - lag)
+
+
+def members_of(config: FixedFocusConfig) -> list[Member]:
+    """Every paradigm at every alpha."""
+    rates = dict(zip(config.paradigms, config.learning_rates, strict=True))
+    return [Member(paradigm, alpha, rates[paradigm]) for paradigm in config.paradigms for alpha in config.alphas]
+
+
+def tasks_of(config: FixedFocusConfig) -> list[SDCTask]:
+    """Each seed's data."""
+    if isinstance(config.data, OrthogonalConfig):
+        return [orthogonal_task(config.data, seed) for seed in config.seeds]
+    found = config.data.current_fingerprint() if config.data.fingerprint else ""
+    if found != config.data.fingerprint:
+        raise DataError(
+            f"dataset='{config.data.source}': its files are not those that the config was made for: "
+            "give the same data, or make a new config from options."
+        )
+    return [task(config.data, seed) for seed in config.seeds]
+
+
+def initial_network(config: FixedFocusConfig, data: SDCTask, seed: int, numerics: Numerics) -> nn.Module:
+    """A seed's classification network before training."""
+    generator = torch.Generator().manual_seed(seed)
+    shape, num_classes = data.bank.segment_shape, len(data.class_names)
+    network = classification_network(config.classifier, shape, num_classes, generator, numerics.dtype)
+    if config.initial == "zero":
+        for weight in network.parameters():
+            nn.init.zeros_(weight)
+    return numerics.place(network)
+
+
+def batch_order(seeds: tuple[int, ...], epoch: int, num_instances: int) -> Int[Tensor, "R n"]:
+    """The order of instances of each seed in an epoch, a function of both alone."""
+    return torch.stack(
+        [torch.from_numpy(np.random.default_rng([seed, 0, epoch]).permutation(num_instances)) for seed in seeds]
+    )
+
+
+class Trainer:
+    """A sweep in training: ensembles over all members, and the rows measured so far."""
+
+    def __init__(self, config: FixedFocusConfig) -> None:
+        self.config, self.numerics = config, Numerics.of(config.training)
+        tasks = [data.to(self.numerics.device) for data in tasks_of(config)]
+        self.title = tasks[0].title
+        self.data = FixedFocusData([data.splits["train"] for data in tasks], self.numerics)
+        networks = [initial_network(config, *each, self.numerics) for each in zip(tasks, config.seeds, strict=True)]
+        self.ensembles: list[Ensemble] = []
+        for name in config.paradigms:
+            members = [member for member in members_of(config) if member.paradigm == name]
+            numbers = len(config.seeds) * config.training.batch_size * math.prod(tasks[0].bank.segment_shape)
+            at_once = max(1, INPUT_BUDGET // (numbers * ENSEMBLES[name].inputs(self.data)))
+            for start in range(0, len(members), at_once):
+                group = members[start : start + at_once]
+                self.ensembles.append(ENSEMBLES[name](networks, group, config.momentum))
+        self.epoch, self.rows = 0, list[Row]()
+
+    def measure(self) -> list[Row]:
+        """The rows of this epoch."""
+        steps, rows = self.epoch * math.ceil(self.data.num_instances / self.config.training.batch_size), []
+        for ensemble in self.ensembles:
+            found = ensemble.measure(self.data)
+            values = torch.stack([found.loss, found.incentive, found.incentive_exact], dim=2).tolist()  # R, G, 3
+            for number, member in enumerate(ensemble.members):
+                elapsed = float(flow_time(steps, member.learning_rate, self.config.momentum))
+                for seed, of_seed in zip(self.config.seeds, values, strict=True):
+                    if not np.isfinite(of_seed[number]).all():
+                        raise DivergenceError(
+                            f"the {member.paradigm} loss at alpha={member.alpha:g} became NaN or infinite in epoch "
+                            f"{self.epoch} of seed {seed} with learning rate {member.learning_rate:g}: "
+                            "choose a smaller one."
+                        )
+                    row = (member.paradigm, member.alpha, seed, self.epoch, elapsed, *of_seed[number])
+                    rows.append(dict(zip(COLUMNS, row, strict=True)))
+        self.rows += rows
+        return rows
+
+    def train_epoch(self) -> None:
+        """One pass over the training instances."""
+        order = batch_order(self.config.seeds, self.epoch, self.data.num_instances).to(self.numerics.device)
+        for index in order.split(self.config.training.batch_size, dim=1):
+            for ensemble in self.ensembles:
+                ensemble.step(self.data, index)
+        self.epoch += 1
+
+    def is_due(self) -> bool:
+        """Whether this epoch is measured."""
+        return self.epoch % self.config.training.evaluate_every == 0 or self.epoch == self.config.epochs
+
+    def frame(self) -> pd.DataFrame:
+        """The rows measured so far, ordered as the config lists paradigms, alphas and seeds, then by epoch."""
+        paradigms, alphas, seeds = self.config.paradigms, self.config.alphas, self.config.seeds
+        order = {key: place for place, key in enumerate(product(paradigms, alphas, seeds))}
+        rows = sorted(self.rows, key=lambda row: order[row["paradigm"], row["alpha"], row["seed"]])
+        return pd.DataFrame(rows, columns=list(COLUMNS))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Weights and velocities of all ensembles, by number, role and name."""
+        return {
+            f"{number}/{role}/{name}": value.detach()
+            for number, ensemble in enumerate(self.ensembles)
+            for role, values in (("weight", ensemble.weights), ("velocity", ensemble.velocity))
+            for name, value in values.items()
+        }
+
+    @torch.no_grad()
+    def restore(self, content: Row, tensors: dict[str, Tensor]) -> None:
+        """Go on from a checkpoint."""
+        self.epoch, self.rows = content["epoch"], content["rows"]
+        for name, value in self.tensors().items():
+            value.copy_(tensors[name])
+
+
+def compute(
+    config: FixedFocusConfig, progress: Callable[[Row], None], scratch: Path
+) -> tuple[pd.DataFrame, Row, dict[str, bytes]]:
+    """Train all members, or those epochs that an interrupted sweep lacks; the history, summary and no more files.
+
+    The history has one row per paradigm, alpha, seed and measured epoch; epoch 0 is before training.
+
+    | column | meaning |
+    |---|---|
+    | `time` | time of the gradient flow (F7) |
+    | `loss` | mean loss L(alpha) on the training data, nats |
+    | `incentive` | [L(alpha) - L(alpha + 0.01)] / 0.01 at the same classifier; at alpha > 0.99 downwards (F8) |
+    | `incentive_exact` | -dL/dalpha (F9) |
+
+    Raises
+    ------
+    DivergenceError
+        Where a member's loss becomes NaN or infinite; the sentence names paradigm, alpha, seed and epoch.
+    """
+    began, kept, interval = clock.perf_counter(), scratch / store.CHECKPOINT, checkpoint.seconds_between(20.0)
+    with reproducible(config.training.threads):
+        trainer = Trainer(config)
+        if found := checkpoint.read_state(kept) if kept.exists() else None:
+            trainer.restore(*found)
+        else:
+            trainer.measure()
+        saved = clock.monotonic()
+        while trainer.epoch < config.epochs:
+            trainer.train_epoch()
+            for row in trainer.measure() if trainer.is_due() else []:
+                progress(row)
+            if clock.monotonic() - saved > interval:
+                checkpoint.write_state(kept, {"epoch": trainer.epoch, "rows": trainer.rows}, trainer.tensors())
+                saved = clock.monotonic()
+    seconds = round(clock.perf_counter() - began, 1)
+    summary = {"title": trainer.title, "provenance": provenance(trainer.numerics) | {"last_session_seconds": seconds}}
+    return trainer.frame(), summary, {}
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep:  # alias, to be removed
     """A finished sweep in the store."""
 
     stored: store.Stored[FixedFocusConfig]
 
     @property
     def config(self) -> FixedFocusConfig:
-        """What defined the sweep."""
+        """The sweep's definition."""
         return self.stored.config
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """One row per paradigm, alpha, seed and epoch; epoch 0 is before training.
-
-        | column | meaning |
-        |---|---|
-        | `time` | time of the gradient flow (F7) |
-        | `loss` | mean loss L(alpha) on the training data, nats |
-        | `incentive` | [L(alpha) - L(alpha + 0.01)] / 0.01 at the same classifier; at alpha > 0.99 downwards (F8) |
-        | `incentive_exact` | -dL/dalpha (F9) |
-        """
+        """The history."""
         return self.stored.history
 
     @property
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Row:
         """Versions, hardware, commit, date, seconds."""
         return self.stored.summary["provenance"]
 
@@ -56,34 +225,19 @@ class Sweep:
         return self.stored.is_recorded
 
 
-def sweep(config: FixedFocusConfig, on_epoch: Callable[[int], None] | None = None, fresh: bool = False) -> Sweep:
-    """The sweep of `config`: from the store, recorded ones first, or computed and stored.
+def sweep(
+    config: FixedFocusConfig, on_epoch: Callable[[int], None] | None = None, fresh: bool = False
+) -> Sweep:  # alias, to be removed
+    """The sweep of `config`, from the store or computed."""
 
-    An interrupted sweep goes on from its last checkpoint, to the same numbers.
+    def computed() -> store.Stored[FixedFocusConfig]:
+        def progress(row: Row) -> None:
+            if on_epoch and row["epoch"] > (seen[-1] if seen else 0):
+                seen.append(row["epoch"])
+                on_epoch(row["epoch"])
 
-    Parameters
-    ----------
-    config : FixedFocusConfig
-    on_epoch : callable, optional
-        Called with the number of each finished epoch.
-    fresh : bool
-        Compute even where the store has the sweep.
+        seen: list[int] = []
+        scratch = store.writable(store.partial_dir(config))
+        return store.write(config, *compute(config, progress, scratch))
 
-    Raises
-    ------
-    DivergenceError
-        Where a member's loss becomes NaN or infinite; the sentence names paradigm, alpha, seed and epoch.
-    """
-
-    def compute() -> store.Stored[FixedFocusConfig]:
-        from fcamlib.theory import sweep_training
-
-        return sweep_training.compute(config, on_epoch or (lambda epoch: None))
-
-    return Sweep(store.find_or_compute(config, compute, fresh))
-
-
-def flow_time(steps: int | float | np.ndarray, learning_rate: float, momentum: float) -> Any:
-    """Time of the gradient flow after some steps of SGD with momentum (F7)."""
-    lag = momentum * (1.0 - momentum**steps) / (1.0 - momentum)
-    return learning_rate / (1.0 - momentum) * (steps - lag)
+    return Sweep(store.find_or_compute(config, computed, fresh))

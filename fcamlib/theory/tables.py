@@ -16,7 +16,8 @@ from fcamlib.config.flow import FlowExperiment
 from fcamlib.config.orthogonal import OrthogonalConfig
 from fcamlib.origins import figure_record
 from fcamlib.tables import LABELS, interval_text
-from fcamlib.theory import fixed_focus, gradient_flow
+from fcamlib.theory import fixed_focus
+from fcamlib.theory import flow as gradient_flow
 from fcamlib.theory.claims import ExactCriterion, Paths, incentive_criteria, path_criteria
 from fcamlib.theory.hessian import hessian_spectrum
 from fcamlib.theory.sweep import Sweep, flow_time
@@ -66,12 +67,9 @@ def portrait_frame(setting: Setting, highest: float, points: int = POINTS) -> pd
 def ratio_frame(flow: pd.DataFrame) -> pd.DataFrame:
     """Speed of LVML over that of HA at each point of `flow` (G14): its columns, responsibility, mu_ratio, nu_ratio."""
     flow = flow[flow["time"] > 0]
-    found = gradient_flow.rates(
-        *(flow[name].to_numpy(dtype=np.float64) for name in ("mu", "nu", "num_segments", "num_classes"))
-    )
-    return flow.assign(
-        responsibility=found.responsibility, mu_ratio=found.mu_lvml_over_hard, nu_ratio=found.nu_lvml_over_hard
-    )
+    place = [flow[name].to_numpy(dtype=np.float64) for name in ("mu", "nu", "num_segments", "num_classes")]
+    mu_ratio, nu_ratio = gradient_flow.rates("lvml", *place)
+    return flow.assign(responsibility=flow["alpha"] * mu_ratio, mu_ratio=mu_ratio, nu_ratio=nu_ratio)
 
 
 def curvature_frame(flow: pd.DataFrame) -> pd.DataFrame:

@@ -12,10 +12,11 @@ from numpy.testing import assert_allclose
 from fcamlib.bench import theory as bench_theory
 from fcamlib.config import fixed_focus_experiment
 from fcamlib.errors import UserError
-from fcamlib.theory.gradient_flow import PARADIGMS, trajectory
+from fcamlib.theory.fixed_focus import LAWS
+from fcamlib.theory.flow import trajectory
 
 
-@pytest.mark.parametrize("paradigm", PARADIGMS)
+@pytest.mark.parametrize("paradigm", LAWS)
 def test_eulers_steps_end_where_the_solver_does(paradigm: str) -> None:
     exact = trajectory(paradigm, 4, 3, [40.0])
     assert exact.mu[0] > 1.5

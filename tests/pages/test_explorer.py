@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 
-from fcamlib.theory import gradient_flow
+from fcamlib.theory import flow as gradient_flow
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
 SCRIPT = BOOK / "_static" / "explorer.js"

@@ -171,12 +171,12 @@ def test_arguments_broadcast() -> None:
     ("arguments", "sentence"),
     [
         (("hybrid", 0.5, 1.0, 5), "paradigm='hybrid' is unknown: choose one of soft, hard, lvml."),
-        (("soft", 1.5, 1.0, 5), "alpha=1.5 is not allowed: give an attention weight from 0 to 1."),
-        (("soft", [0.2, -0.1], 1.0, 5), "alpha=-0.1 is not allowed: give an attention weight from 0 to 1."),
-        (("hard", float("nan"), 1.0, 5), "alpha=nan is not allowed: give an attention weight from 0 to 1."),
+        (("soft", 1.5, 1.0, 5), "alpha=1.5 is not allowed: give finite numbers from 0 to 1."),
+        (("soft", [0.2, -0.1], 1.0, 5), "alpha=-0.1 is not allowed: give finite numbers from 0 to 1."),
+        (("hard", float("nan"), 1.0, 5), "alpha=nan is not allowed: give finite numbers from 0 to 1."),
         (("hard", 0.5, -1.0, 5), "t=-1 is not allowed: give finite numbers of at least 0."),
         (("lvml", 0.5, float("inf"), 5), "t=inf is not allowed: give finite numbers of at least 0."),
-        (("lvml", 0.5, 1.0, 1), "num_classes=1 is not allowed: give a whole number of at least 2"),
+        (("lvml", 0.5, 1.0, 1), "num_classes=1 is not allowed: give whole numbers of at least 2."),
         (("lvml", "much", 1.0, 5), "alpha='much' is not allowed: give numbers."),
     ],
 )

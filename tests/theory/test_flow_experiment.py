@@ -11,7 +11,7 @@ import pytest
 from fcamlib.config.flow import FlowExperiment
 from fcamlib.errors import UserError
 from fcamlib.notebook import parameters
-from fcamlib.theory import gradient_flow
+from fcamlib.theory import flow as gradient_flow
 from fcamlib.theory import tables as theory_tables
 
 SMALL = FlowExperiment(num_segments=(5,), num_classes=(3,), end_times=(60.0,), seeds=(0, 1, 2), epochs=12)

@@ -21,11 +21,11 @@ from fcamlib.config import FixedFocusConfig, OrthogonalConfig, fixed_focus_exper
 from fcamlib.data.sdc import Bank, SDCData
 from fcamlib.errors import DataError, DivergenceError, UserError
 from fcamlib.losses import hard_attention_loss, lvml_loss
-from fcamlib.theory import fixed_focus, gradient_flow
-from fcamlib.theory.ensemble import Ensemble, FixedFocusData, Member
+from fcamlib.theory import fixed_focus
+from fcamlib.theory import flow as gradient_flow
+from fcamlib.theory.ensemble import ENSEMBLES, FixedFocusData, Member
 from fcamlib.theory.joint_training import FLOAT64, train_jointly
-from fcamlib.theory.sweep import flow_time, sweep
-from fcamlib.theory.sweep_training import Trainer, batch_order, initial_network, members_of, tasks_of
+from fcamlib.theory.sweep import Trainer, batch_order, flow_time, initial_network, members_of, sweep, tasks_of
 
 SMALL = {"num_train": 60, "num_segments": 4, "num_classes": 3, "epochs": 2, "batch_size": 25, "alphas": "0,0.3,1"}
 DIGITS = {"dataset": "digits", "num_train": 40, "num_segments": 3, "epochs": 2, "batch_size": 16, "alphas": "0.4,1"}
@@ -96,7 +96,7 @@ def test_all_at_once_equal_each_alone(parameters: dict[str, Any], monkeypatch: p
     alone = trained_alone(config)
     # All members in one piece; every member alone, in parts; convolutions grouped, as on a GPU.
     for together, pieces, grouped in ((2**26, 2**25, False), (1, 2**12, False), (2**26, 2**25, True)):
-        monkeypatch.setattr("fcamlib.theory.sweep_training.INPUT_BUDGET", together)
+        monkeypatch.setattr("fcamlib.theory.sweep.INPUT_BUDGET", together)
         monkeypatch.setattr("fcamlib.theory.ensemble.BUDGET", pieces)
         trainer = Trainer(config)
         has_windows = config.classifier == "digits"
@@ -114,18 +114,6 @@ def test_all_at_once_equal_each_alone(parameters: dict[str, Any], monkeypatch: p
         assert_allclose(both["loss"], both["loss_alone"], rtol=1e-12)
         assert_allclose(both["incentive"], both["incentive_alone"], rtol=0, atol=1e-9)
         assert both.groupby(keys[:2])["loss"].nunique().min() > 1  # they do learn
-
-
-def test_written_out_gradients_equal_automatic_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = config_of(SMALL, seeds="0,1", initial="random")
-    frames = []
-    for matrix in (Ensemble._matrix, lambda self: None):
-        monkeypatch.setattr(Ensemble, "_matrix", matrix)
-        trainer = Trainer(config)
-        trainer.train_epoch()
-        trainer.measure()
-        frames.append(trainer.frame()[["loss", "incentive", "incentive_exact"]].to_numpy())
-    assert_allclose(frames[0], frames[1], rtol=1e-9, atol=1e-13)
 
 
 def test_exact_incentive_is_the_derivative() -> None:
@@ -154,13 +142,12 @@ def test_several_foreground_segments_share_alpha_and_padding_has_none() -> None:
     layer = nn.Linear(2, 2, bias=False)
     nn.init.eye_(layer.weight)
     network = nn.Sequential(nn.Flatten(), layer).double()
-    members = [Member("hard", 0.6, 0.1), Member("lvml", 0.6, 0.1)]
-    measures = Ensemble([network], members, 0.0).measure(data)
+    measures = ENSEMBLES["lvml"]([network], [Member("lvml", 0.6, 0.1)], 0.0).measure(data)
     p = torch.sigmoid(torch.tensor([1.0, -1.0, -3.0], dtype=torch.float64))  # of class 0, from each row of the bank
     likelihood = [(p[0], p[1], p[2]), (1 - p[1], 1 - p[2], 1 - p[0])]  # (foreground.., background..)
     first = 0.3 * likelihood[0][0] + 0.3 * likelihood[0][1] + 0.4 * likelihood[0][2]
     second = 0.6 * likelihood[1][0] + 0.4 / 3 * (likelihood[1][1] + 2 * likelihood[1][2])
-    assert_allclose(measures.loss[0, 1], -(first.log() + second.log()) / 2, rtol=1e-12)
+    assert_allclose(measures.loss[0, 0], -(first.log() + second.log()) / 2, rtol=1e-12)
     with pytest.raises(DataError, match=r"^an instance has no background segment: a fixed focus needs"):
         FixedFocusData([SDCData(bank, segments[:1, :2], split.label[:1], foreground[:1, :2])], FLOAT64)
 
@@ -208,7 +195,7 @@ def test_a_sweep_is_stored_found_and_resumed_to_the_same_numbers(
     assert sweep(config).is_recorded and sweep(config).frame.equals(whole.frame) and sweep(config).config == config
     kept.folder.rename(results.parent / "aside")
 
-    monkeypatch.setattr("fcamlib.theory.sweep_training.CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setenv("FCAM_CHECKPOINT_SECONDS", "-1")
 
     def stop(epoch: int) -> None:
         if epoch == 3:
@@ -233,7 +220,7 @@ def test_a_sweep_is_stored_found_and_resumed_to_the_same_numbers(
 def test_a_member_that_diverges_is_one_sentence() -> None:
     trainer = Trainer(config_of(SMALL, seeds="0,7", hard_learning_rate=100, alphas="0.3,0.5"))
     trainer.train_epoch()
-    (ensemble,) = (ensemble for ensemble in trainer.ensembles if not ensemble.is_soft)
+    ensemble = trainer.ensembles[1]
     with torch.no_grad():
         ensemble.weights["1.weight"][1, 1] = torch.nan  # of the second seed and the second member
     with pytest.raises(

@@ -11,15 +11,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from scipy.integrate import quad
+from scipy.integrate import quad, solve_ivp
 from torch import Tensor
 
 from fcamlib.errors import UserError
 from fcamlib.losses import hard_attention_loss, lvml_loss, soft_attention_loss
-from fcamlib.theory import gradient_flow as flow
-from fcamlib.theory.closed_forms import exp_remainder, hard_integral, invert_exp_linear
+from fcamlib.theory import flow
+from fcamlib.theory.hessian import hessian_spectrum
+from fcamlib.theory.special import exp_remainder, hard_integral, invert_exp_linear
 
-paradigms = st.sampled_from(flow.PARADIGMS)
+PARADIGMS = ("soft", "hard", "lvml")
+paradigms = st.sampled_from(PARADIGMS)
 counts = st.one_of(st.integers(2, 50), st.integers(2, 1_000_000))
 STATED = {  # (m, C, t): mu and nu, solved independently by the project's derivation
     ("soft", 20, 20, 1e3): (6.314014, 5.543136),
@@ -41,7 +43,7 @@ def test_stated_ends_of_the_trajectories(case: tuple[str, int, int, float], stat
     assert_allclose((end.alpha[0], end.beta[0]), (1 / num_segments, 1 / num_classes), rtol=1e-15)
 
 
-@pytest.mark.parametrize("paradigm", flow.PARADIGMS)
+@pytest.mark.parametrize("paradigm", PARADIGMS)
 @pytest.mark.parametrize("num_segments", [2, 5, 20, 1000, 1_000_000])
 @pytest.mark.parametrize("num_classes", [2, 3, 20, 1000, 1_000_000])
 def test_solver_lies_on_the_closed_form_curve(paradigm: str, num_segments: int, num_classes: int) -> None:
@@ -67,7 +69,7 @@ def test_flow_is_monotone_and_both_routes_agree(paradigm: str, m: int, c: int, e
     assert solved.loss[-1] <= log(c)
 
 
-@pytest.mark.parametrize("paradigm", flow.PARADIGMS)
+@pytest.mark.parametrize("paradigm", PARADIGMS)
 @pytest.mark.parametrize(("m", "c"), [(2, 2), (20, 20), (7, 1000)])
 def test_phase_curve_satisfies_its_equation_with_the_integral_by_quadrature(paradigm: str, m: int, c: int) -> None:
     n = c - 1
@@ -82,7 +84,7 @@ def test_phase_curve_satisfies_its_equation_with_the_integral_by_quadrature(para
         assert_allclose(np.expm1(nu) / (m - 1) + nu, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("paradigm", flow.PARADIGMS)
+@pytest.mark.parametrize("paradigm", PARADIGMS)
 def test_slope_of_the_curve_is_the_ratio_of_the_velocities(paradigm: str) -> None:
     mu, step = np.array([0.2, 0.999, 1.001, 4.0, 9.0]), 1e-5
     rise = flow.phase_curve(paradigm, mu + step, 20, 50) - flow.phase_curve(paradigm, mu - step, 20, 50)
@@ -114,13 +116,12 @@ def test_inversion_by_wright_omega(n: float, y: float) -> None:
 def test_first_steps_do_not_depend_on_the_paradigm() -> None:
     """At small mu the three curves are nu = (m - 1)/m N mu^2 / 2C."""
     mu = np.array([1e-7, 1e-6])
-    for paradigm in flow.PARADIGMS:
+    for paradigm in PARADIGMS:
         assert_allclose(flow.phase_curve(paradigm, mu, 7, 11), 6 / 7 * 10 / 11 * mu**2 / 2, rtol=1e-6)
         assert_allclose(flow.time_along(paradigm, mu, 7, 11), 77 * mu, rtol=1e-6)
-    far = {p: np.asarray(flow.phase_curve(p, [700, 701], 7, 11)) for p in ("hard", "lvml")}
-    assert_allclose(far["hard"] - 700, log(6 * log(11) / 11) + np.arange(2), atol=1e-8)
-    assert_allclose(far["lvml"] - 700, log(6 * 10 / 121) + np.arange(2), atol=1e-8)
-    assert np.isinf(flow.time_along("lvml", 750, 7, 11))
+    far = {p: np.asarray(flow.phase_curve(p, [599, 600], 7, 11)) for p in ("hard", "lvml")}
+    assert_allclose(far["hard"] - 599, log(6 * log(11) / 11) + np.arange(2), atol=1e-8)
+    assert_allclose(far["lvml"] - 599, log(6 * 10 / 121) + np.arange(2), atol=1e-8)
 
 
 def population_loss(paradigm: str, weights: Tensor, focus: Tensor, num_segments: int) -> Tensor:
@@ -143,7 +144,7 @@ def symmetric(mu: float, nu: float, num_classes: int) -> tuple[Tensor, Tensor]:
     return weights, torch.full((num_classes,), nu, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("paradigm", flow.PARADIGMS)
+@pytest.mark.parametrize("paradigm", PARADIGMS)
 def test_small_steps_of_gradient_descent_follow_the_flow(paradigm: str) -> None:
     """From the joint loss alone: the time scale, the means over classes and both velocities are right."""
     num_segments, num_classes, rate, steps = 4, 3, 0.05, 800
@@ -163,7 +164,7 @@ def test_small_steps_of_gradient_descent_follow_the_flow(paradigm: str) -> None:
         assert_allclose(measured, expected, atol=5e-3)
 
 
-@pytest.mark.parametrize("paradigm", flow.PARADIGMS)
+@pytest.mark.parametrize("paradigm", PARADIGMS)
 @pytest.mark.parametrize(("mu", "nu"), [(0.0, 0.0), (0.7, -0.4), (2.5, 3.0)])
 def test_velocities_are_gradients_of_the_loss(paradigm: str, mu: float, nu: float) -> None:
     m, c = 5, 4
@@ -175,7 +176,7 @@ def test_velocities_are_gradients_of_the_loss(paradigm: str, mu: float, nu: floa
     assert_allclose(velocities, flow.derivatives(paradigm, mu, nu, m, c), rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("paradigm", flow.PARADIGMS)
+@pytest.mark.parametrize("paradigm", PARADIGMS)
 @pytest.mark.parametrize("num_classes", [2, 3, 5])
 @pytest.mark.parametrize(("mu", "nu"), [(0.0, 0.0), (0.3, 0.1), (3.0, 2.0), (5.0, -1.0)])
 def test_spectrum_is_that_of_the_whole_hessian(paradigm: str, num_classes: int, mu: float, nu: float) -> None:
@@ -187,40 +188,43 @@ def test_spectrum_is_that_of_the_whole_hessian(paradigm: str, num_classes: int, 
 
     point = torch.cat([value.flatten() for value in symmetric(mu, nu, num_classes)])
     whole = torch.linalg.eigvalsh(torch.autograd.functional.hessian(loss, point)).numpy()
-    spectrum = flow.hessian_spectrum(paradigm, mu, nu, m, num_classes)
+    spectrum = hessian_spectrum(paradigm, mu, nu, m, num_classes)
     assert int(spectrum.multiplicity.sum()) == num_classes * (num_classes + 1)
     assert_allclose(np.repeat(spectrum.eigenvalues, spectrum.multiplicity), whole, rtol=1e-9, atol=1e-14)
 
 
 def test_spectrum_along_a_trajectory_keeps_points_apart() -> None:
     path = flow.trajectory("lvml", 20, 20, np.geomspace(1, 1e4, 7))
-    along = flow.hessian_spectrum("lvml", path.mu, path.nu, 20, 20)
+    along = hessian_spectrum("lvml", path.mu, path.nu, 20, 20)
     for place in range(7):
-        alone = flow.hessian_spectrum("lvml", path.mu[place], path.nu[place], 20, 20)
+        alone = hessian_spectrum("lvml", path.mu[place], path.nu[place], 20, 20)
         assert_allclose(along.eigenvalues[place], alone.eigenvalues)
         assert along.multiplicity[place].tolist() == alone.multiplicity.tolist()
-    huge = flow.hessian_spectrum("soft", 1.0, 1.0, 10**6, 10**6)
+    huge = hessian_spectrum("soft", 1.0, 1.0, 10**6, 10**6)
     assert int(huge.multiplicity.sum()) == 10**6 * (10**6 + 1)
 
 
 @given(st.one_of(st.just(0.0), st.floats(1e-100, 40)), st.floats(-5, 40), counts, counts)
 def test_rates_are_ratios_of_the_velocities(mu: float, nu: float, m: int, c: int) -> None:
-    ratios = flow.rates(mu, nu, m, c)
-    velocities = {p: flow.derivatives(p, mu, nu, m, c) for p in flow.PARADIGMS}
-    assert_allclose(ratios.mu_lvml_over_hard * velocities["hard"][0], velocities["lvml"][0], rtol=1e-10)
-    assert_allclose(ratios.mu_soft_over_hard * velocities["hard"][0], velocities["soft"][0], rtol=1e-10)
-    assert_allclose(ratios.nu_lvml_over_hard * velocities["hard"][1], velocities["lvml"][1], rtol=1e-10)
-    assert_allclose(ratios.nu_soft_over_hard * velocities["hard"][1], velocities["soft"][1], rtol=1e-10)
-    assert ratios.mu_lvml_over_hard >= 1 - 1e-12 and ratios.mu_soft_over_hard >= 1 - 1e-12
-    alpha = 1 / (1 + (m - 1) * np.exp(-nu))
-    assert_allclose(ratios.responsibility, alpha * ratios.mu_lvml_over_hard, rtol=1e-12)
+    of_hard = np.array(flow.derivatives("hard", mu, nu, m, c))
+    for paradigm in ("soft", "lvml"):
+        ratios = np.array(flow.rates(paradigm, mu, nu, m, c))
+        assert_allclose(ratios * of_hard, flow.derivatives(paradigm, mu, nu, m, c), rtol=1e-10)
+        assert ratios[0] >= 1 - 1e-12
+    assert_allclose(flow.rates("lvml", [0.0, 1e-9], 0.0, 20, 20), 1.0, atol=1e-8)
+    assert_allclose(flow.rates("soft", [0.0, 1e-9], 0.0, 20, 20), 1.0, atol=1e-7)
 
 
-def test_rates_at_zero_margin_are_one() -> None:
-    ratios = flow.rates([0.0, 1e-9], 0.0, 20, 20)
-    for ratio in (ratios.mu_lvml_over_hard, ratios.nu_lvml_over_hard, ratios.mu_soft_over_hard):
-        assert_allclose(ratio, 1.0, atol=1e-8)
-    assert_allclose(ratios.nu_soft_over_hard, 1.0, atol=1e-7)
+def test_rates_by_hand_and_the_threshold_of_the_attention() -> None:
+    """m = 2, C = 3, e^mu = 2, alpha = 1/2: beta = 1/2, Z = 5/12."""
+    mu_ratio, nu_ratio = flow.rates("lvml", log(2), 0.0, 2, 3)
+    assert_allclose((mu_ratio, nu_ratio), (6 / 5, (1 / 6) / (5 / 12 * log(1.5))), rtol=1e-14)
+    for c in (3, 20, 1000):
+        threshold = float(flow.lvml_threshold(c))
+        assert_allclose(threshold, {3: 0.4102, 20: 0.2812, 1000: 0.1438}[c], atol=5e-5)
+        for alpha, is_faster in ((threshold - 1e-4, True), (threshold + 1e-4, False)):
+            nu = log(alpha / (1 - alpha) * 6)  # of 7 segments
+            assert (flow.rates("lvml", 40.0, nu, 7, c)[1] > 1) == is_faster
 
 
 @pytest.mark.parametrize(
@@ -228,11 +232,11 @@ def test_rates_at_zero_margin_are_one() -> None:
     [
         (("sotf", 5, 5, [1.0]), "paradigm='sotf' is unknown: choose one of soft, hard, lvml."),
         (("hybrid", 5, 5, [1.0]), "paradigm='hybrid' is unknown: choose one of soft, hard, lvml."),
-        (("soft", 1, 5, [1.0]), "num_segments=1 is not allowed: give a whole number of at least 2"),
-        (("soft", 2.5, 5, [1.0]), "num_segments=2.5 is not allowed: give a whole number of at least 2"),
-        (("soft", 5, 1, [1.0]), "num_classes=1 is not allowed: give a whole number of at least 2"),
-        (("soft", 5, float("nan"), [1.0]), "num_classes=nan is not allowed: give a whole number of at least 2"),
-        (("soft", 5, float("inf"), [1.0]), "num_classes=inf is not allowed: give a whole number of at least 2"),
+        (("soft", 1, 5, [1.0]), "num_segments=1 is not allowed: give whole numbers of at least 2."),
+        (("soft", 2.5, 5, [1.0]), "num_segments=2.5 is not allowed: give whole numbers of at least 2."),
+        (("soft", 5, 1, [1.0]), "num_classes=1 is not allowed: give whole numbers of at least 2."),
+        (("soft", 5, float("nan"), [1.0]), "num_classes=nan is not allowed: give whole numbers of at least 2."),
+        (("soft", 5, float("inf"), [1.0]), "num_classes=inf is not allowed: give whole numbers of at least 2."),
         (("soft", 5, 5, [0.0, -1.0]), "times=-1 is not allowed: give finite numbers of at least 0."),
         (("soft", 5, 5, [float("nan")]), "times=nan is not allowed: give finite numbers of at least 0."),
         (("soft", 5, 5, [2.0, 1.0]), "times=1 comes after 2: give times in ascending order."),
@@ -248,5 +252,90 @@ def test_wrong_inputs_are_one_sentence(arguments: tuple[str, float, float, list[
 def test_repeated_times_and_wrong_margins() -> None:
     twice = flow.trajectory("hard", 3, 4, [0.0, 0.0, 5.0, 5.0])
     assert twice.mu[:2].tolist() == [0.0, 0.0] and twice.mu[2] == twice.mu[3] > 0
-    with pytest.raises(UserError, match=r"^mu=-1 is not allowed: give finite numbers of at least 0\."):
-        flow.phase_curve("hard", [0.0, -1.0], 3, 4)
+    assert flow.trajectory("soft", 3, 4, [0.0]).nu.tolist() == [0.0]
+    for mu, said in ((-1, "from 0 to 600"), (601, "from 0 to 600")):
+        with pytest.raises(UserError, match=rf"^mu={mu} is not allowed: give finite numbers {said}\.$"):
+            flow.phase_curve("hard", [0.0, mu], 3, 4)
+    with pytest.raises(UserError, match=r"^mu=1 is not allowed: give finite numbers from 1\.5 to 600\.$"):
+        flow.phase_curve("hard", 1.0, 3, 4, start=(1.5, 0.3))
+
+
+HYBRIDS = {  # (m, C, t, switch / t): alpha and score at the end, stated by the project's derivation
+    (20, 20, 1e3, 0.6): (0.9811, 0.9495),
+    (5, 3, 200.0, 0.25): (0.9804, 0.9889),
+    (100, 1000, 4e5, 0.25): (0.9995, 0.9962),
+}
+
+
+def independent_hybrid(m: int, c: int, end: float, switch: float) -> tuple[float, float]:
+    """(mu, nu) by another solver, from the equations of the two phases as they stand in the book."""
+    n = c - 1
+
+    def soft(t: float, state: np.ndarray) -> tuple[float, float]:
+        alpha = np.exp(state[1]) / (np.exp(state[1]) + m - 1)
+        total = np.exp(alpha * state[0]) + n
+        return alpha / total, alpha * (1 - alpha) * n * state[0] / (c * total)
+
+    def hard(t: float, state: np.ndarray) -> tuple[float, float]:
+        alpha = np.exp(state[1]) / (np.exp(state[1]) + m - 1)
+        total = np.exp(state[0]) + n
+        return alpha / total, alpha * (1 - alpha) * np.log(c * np.exp(state[0]) / total) / c
+
+    state = np.zeros(2)
+    for system, span in ((soft, (0.0, switch)), (hard, (switch, end))):
+        solved = solve_ivp(system, span, state, method="DOP853", rtol=1e-11, atol=1e-13)
+        assert solved.success
+        state = solved.y[:, -1]
+    return float(state[0]), float(state[1])
+
+
+@pytest.mark.parametrize(("case", "stated"), HYBRIDS.items())
+def test_hybrid_against_another_solver_and_its_closed_form(
+    case: tuple[int, int, float, float], stated: tuple[float, float]
+) -> None:
+    m, c, end, share = case
+    switch = share * end
+    path = flow.hybrid(m, c, [0.0, switch / 2, switch, (switch + end) / 2, end], switch)
+    assert_allclose((path.alpha[-1], path.score[-1]), stated, atol=5e-5)
+    assert_allclose((path.mu[-1], path.nu[-1]), independent_hybrid(m, c, end, switch), rtol=1e-8)
+    soft = flow.trajectory("soft", m, c, path.times[:3])
+    assert_allclose(path.mu[:3], soft.mu, rtol=1e-9) and assert_allclose(path.nu[:3], soft.nu, rtol=1e-9)
+    assert_allclose(path.loss[:3], soft.loss, rtol=1e-9)
+    assert_allclose(path.loss[3:], flow.joint_loss("hard", path.mu[3:], path.nu[3:], m, c), rtol=1e-12)
+    start = float(path.mu[2]), float(path.nu[2])
+    assert_allclose(path.nu[2:], flow.phase_curve("hard", path.mu[2:], m, c, start), rtol=1e-8)
+    assert_allclose(flow.time_along("hard", path.mu[2:], m, c, start), path.times[2:] - switch, rtol=1e-7, atol=1e-7)
+    # (G19) as it stands, and (G20): at one margin the hybrid never focuses better than HA, and its gain is time.
+    rise = hard_integral(path.mu[3:], c) - hard_integral(start[0], c)
+    left = (np.exp(path.nu[3:]) - np.exp(start[1])) / (m - 1) + path.nu[3:] - start[1]
+    assert_allclose(left, rise, rtol=1e-7)
+    assert bool((path.nu[2:] <= flow.phase_curve("hard", path.mu[2:], m, c) + 1e-9).all())
+
+
+def test_first_hybrid_beats_soft_and_hard_attention_in_both() -> None:
+    path = flow.hybrid(20, 20, [1e3], 600.0)
+    assert_allclose((path.mu[0], path.nu[0]), (5.8783, 6.8962), atol=5e-5)
+    for name in ("soft", "hard"):
+        other = flow.trajectory(name, 20, 20, [1e3])
+        assert path.alpha[0] > other.alpha[0] and path.score[0] > other.score[0]
+    assert_allclose(flow.trajectory("soft", 20, 20, [1e3]).score, 0.9494, atol=5e-5)  # of the mixture
+    lvml = flow.trajectory("lvml", 20, 20, [1e3])
+    assert_allclose(lvml.score, lvml.alpha * lvml.beta + (1 - lvml.alpha) / 20, rtol=1e-12)
+
+
+@pytest.mark.parametrize("switch", [0.0, 40.0])
+def test_hybrid_at_its_ends_is_hard_or_soft_attention(switch: float) -> None:
+    other = flow.trajectory("soft" if switch else "hard", 5, 3, [7.0, 40.0])
+    path = flow.hybrid(5, 3, [7.0, 40.0], switch)
+    assert_allclose((path.mu, path.nu), (other.mu, other.nu), rtol=1e-10)
+
+
+def test_best_switch_is_better_than_its_neighbours() -> None:
+    best = flow.best_switch(5, 3, 200.0)
+    assert best / 200 == pytest.approx(0.243, abs=5e-4)
+
+    def product(switch: float) -> float:
+        end = flow.hybrid(5, 3, [200.0], switch)
+        return float(end.alpha[0] * end.beta[0])
+
+    assert product(best) > max(product(best - 2), product(best + 2), product(0), product(200))

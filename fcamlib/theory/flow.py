@@ -1,0 +1,329 @@
+r"""Joint gradient flow of focus and classification model on the linear orthogonal task.
+
+Foreground of class k is the unit vector $e_k$, background is zero; focus and classification model are linear and start
+at zero. Symmetry then leaves two numbers that move, on the population loss with unit learning rates (G1): the margin
+mu and the focus logit nu, with the attention alpha and the probability beta that follow from them. Names and symbols
+are those of `fcamlib.theory.special`; besides,
+
+| here     | book                                                | meaning                                        |
+|----------|-----------------------------------------------------|------------------------------------------------|
+| `times`  | $t$                                                 | learning rate times steps, see F7 for momentum |
+| Z, r     | $Z = \alpha\beta+(1-\alpha)/C$, $r = \alpha\beta/Z$ | marginal likelihood, posterior responsibility  |
+| `switch` | $t_0$                                               | time at which the hybrid goes from SA to HA    |
+| `start`  | $(\mu_0, \nu_0)$                                    | point from which a curve is followed           |
+
+`phase_curve` and `time_along` are exact and independent of `trajectory` and `hybrid`, which solve the differential
+equations. None overflows for m, C up to 1e6 and t up to 1e12.
+
+**The hybrid.** Until $t_0$ the flow is SA's (G4), from then on HA's (G5). Divide $\nu'$ by $\mu'$ in (G5):
+$d\nu/d\mu = (1-\alpha) R'_{HA}(\mu)$, wherever the flow started. With $1-\alpha = (m-1)/(e^\nu+m-1)$ the variables
+separate, $(e^\nu/(m-1) + 1)\,d\nu = R'_{HA}\,d\mu$, and integrating from the switch gives
+
+$$\frac{e^\nu - e^{\nu_0}}{m-1} + \nu - \nu_0 = R_{HA}(\mu) - R_{HA}(\mu_0) \qquad (G19)$$
+
+The switch lies on SA's curve (G7), $(e^{\nu_0}-1)/(m-1) + \nu_0 = R_{SA}(\mu_0)$. Added,
+
+$$\frac{e^\nu - 1}{m-1} + \nu = R_{HA}(\mu) - \Delta(\mu_0), \qquad \Delta = R_{HA} - R_{SA} \qquad (G20)$$
+
+$\Delta$ is never negative. Write $A = (e^\mu+N)/C$, so that $\log(C\beta) = \mu - \log A$ and
+$C\Delta' = (e^\mu+N)(\mu - \log A) - N\mu = \mu e^\mu - CA\log A =: h$. Then $h(0) = 0$, and as $CA' = e^\mu$,
+$h' = e^\mu(\mu - \log A) \ge 0$ because $A \le e^\mu$. So at one and the same margin the hybrid focuses no better than
+HA, and the less the later it switches: all that it can win is time. It wins it because SA's margin is never slower
+than HA's at the same point (G14). The time after the switch is $t - t_0 = \int_{\mu_0}^\mu ds/\mu'_{HA}$ along (G20).
+
+Labels G1 to G20 are those of the book's page "Derivations".
+Source: arXiv 2307.13421, sec. 4; the closed forms are this project's derivation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+from numpy.typing import NDArray
+from scipy.integrate import odeint
+from scipy.optimize import minimize_scalar
+
+from fcamlib.errors import UserError
+from fcamlib.theory.fixed_focus import LAWS, loss_at
+from fcamlib.theory.special import (
+    Array,
+    Values,
+    attention,
+    entry,
+    exp_remainder,
+    hard_integral,
+    inattention,
+    invert_exp_linear,
+    numbers,
+    true_probability,
+)
+
+RTOL = 1e-11  # relative tolerance of the solver
+ATOL = 1e-13  # absolute tolerance of the solver
+MAX_STEPS = 100_000  # of the solver between two times
+MAX_MU = 600.0  # beyond it e^mu leaves the range of a float
+PANEL = 0.1  # greatest width in mu of a panel of the quadrature
+NODES = 10  # of Gauss-Legendre's rule in each panel
+Vector = NDArray[np.float64]
+Point = tuple[int | float, int | float]  # mu, nu
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """A paradigm's flow at given times; all arrays have the shape (T,)."""
+
+    paradigm: str
+    num_segments: int
+    num_classes: int
+    times: Float64[np.ndarray, " T"]
+    mu: Float64[np.ndarray, " T"]
+    nu: Float64[np.ndarray, " T"]
+    alpha: Float64[np.ndarray, " T"]
+    beta: Float64[np.ndarray, " T"]
+    loss: Float64[np.ndarray, " T"]
+
+    @property
+    def score(self) -> Float64[np.ndarray, " T"]:
+        """Test-time score of the true label: of the mixture (SA), of the foreground (HA, hybrid), or marginal."""
+        return self.beta if self.paradigm in ("hard", "hybrid") else np.exp(-self.loss)
+
+
+def derivatives(
+    paradigm: str, mu: Values, nu: Values, num_segments: Values, num_classes: Values
+) -> tuple[Array, Array]:
+    r"""The velocities $(\mu', \nu')$ of the flow (G4 to G6); $\nu' = \alpha(1-\alpha) I / C$.
+
+    | paradigm | $\mu'$ | $\nu'$ |
+    |---|---|---|
+    | soft | $\alpha/(e^{\alpha\mu}+N)$ | $\alpha(1-\alpha) N\mu / (C(e^{\alpha\mu}+N))$ |
+    | hard | $\alpha/(e^\mu+N)$ | $\alpha(1-\alpha)\log(C\beta)/C$ |
+    | lvml | $r/(e^\mu+N)$ | $\alpha(1-\alpha)(\beta-1/C)/(CZ)$ |
+
+    Parameters
+    ----------
+    paradigm : "soft", "hard" or "lvml"
+    mu, nu : arrays, broadcast
+    num_segments, num_classes : int, at least 2
+
+    Source: arXiv 2307.13421, sec. 4.
+    """
+    law, m, classes = entry(LAWS, paradigm), *_counts(num_segments, num_classes)
+    mu, alpha = np.asarray(mu, dtype=np.float64), attention(nu, m)
+    speed, incentive = law.pull(np, mu, alpha, classes - 1.0)
+    return speed, alpha * inattention(nu, m) / classes * incentive
+
+
+def joint_loss(paradigm: str, mu: Values, nu: Values, num_segments: Values, num_classes: Values) -> Array:
+    r"""The population loss at (mu, nu) in nats (G3).
+
+    SA: $\log(1+Ne^{-\alpha\mu})$; HA: $\alpha\log(1+Ne^{-\mu}) + (1-\alpha)\log C$; LVML: $-\log Z$.
+    """
+    m, classes = _counts(num_segments, num_classes)
+    return loss_at(paradigm, mu, attention(nu, m), classes)
+
+
+def trajectory(paradigm: str, num_segments: int | float, num_classes: int | float, times: Values) -> Trajectory:
+    """The flow from zero weights at the given times.
+
+    Solved by LSODA (scipy's odeint) with relative tolerance 1e-11 and absolute tolerance 1e-13 in the time scale
+    t = m C (e^tau - 1) (G13), in which the slow beginning, of length m C, and the logarithmic end are of order one.
+
+    Parameters
+    ----------
+    paradigm : "soft", "hard" or "lvml"
+    num_segments, num_classes : int, at least 2
+    times : (T,) float, ascending, at least 0
+
+    Raises
+    ------
+    UserError
+        One sentence where an input is out of range, not a number, or the times are not in order.
+
+    Source: arXiv 2307.13421, sec. 4.
+    """
+    entry(LAWS, paradigm)
+    (m, classes), asked = map(float, _counts(num_segments, num_classes)), _ascending(times)
+    mu, nu = _solved(paradigm, m, classes, asked)
+    return _described(paradigm, m, classes, asked, mu, nu, loss_at(paradigm, mu, attention(nu, m), classes))
+
+
+def hybrid(num_segments: int | float, num_classes: int | float, times: Values, switch: int | float) -> Trajectory:
+    """SA's flow until the time `switch`, then HA's from where SA stands (G19, G20); otherwise as `trajectory`."""
+    (m, classes), asked = map(float, _counts(num_segments, num_classes)), _ascending(times)
+    turn = float(numbers("switch", switch, 0))
+    early = asked <= turn
+    first = _solved("soft", m, classes, np.append(asked[early], turn))
+    second = _solved("hard", m, classes, asked[~early], turn, (first[0, -1], first[1, -1]))
+    mu, nu = np.concatenate([first[:, :-1], second], axis=1)
+    alpha = attention(nu, m)
+    loss = np.where(early, loss_at("soft", mu, alpha, classes), loss_at("hard", mu, alpha, classes))
+    return _described("hybrid", m, classes, asked, mu, nu, loss)
+
+
+def best_switch(num_segments: int, num_classes: int, end: int | float) -> float:
+    """The time of the switch at which a hybrid that ends at `end` has the largest alpha times score.
+
+    That product is the probability that a segment drawn by attention is the foreground and a label drawn from the
+    classification model is right: the share of true focus with true prediction.
+    """
+
+    def missed(share: float) -> float:
+        path = hybrid(num_segments, num_classes, [end], share * end)
+        return -float(path.alpha[0] * path.score[0])
+
+    coarse = np.linspace(0.0, 1.0, 41)
+    best = int(np.argmin([missed(share) for share in coarse]))
+    around = coarse[max(best - 1, 0)], coarse[min(best + 1, 40)]
+    return end * float(minimize_scalar(missed, bounds=around, method="bounded", options={"xatol": 1e-6}).x)
+
+
+def _counts(num_segments: Values, num_classes: Values) -> tuple[Array, Array]:
+    """m and C as checked floats."""
+    return numbers("num_segments", num_segments, 2, whole=True), numbers("num_classes", num_classes, 2, whole=True)
+
+
+def _ascending(times: Values) -> Vector:
+    """Checked times (T,)."""
+    values = np.asarray(numbers("times", times, 0))
+    if values.ndim != 1 or values.size == 0:
+        raise UserError(f"times has the shape {values.shape}: give a list of at least one time.")
+    if not bool(np.all(np.diff(values) >= 0)):
+        place = int(np.argmax(np.diff(values) < 0))
+        raise UserError(f"times={values[place + 1]:g} comes after {values[place]:g}: give times in ascending order.")
+    return values
+
+
+def _solved(
+    paradigm: str, m: float, classes: float, times: Vector, began: float = 0.0, start: Point = (0.0, 0.0)
+) -> Float64[np.ndarray, "2 T"]:
+    """mu and nu at ascending times, from `start` at the time `began`."""
+    tau = np.log1p(np.append(began, times) / (m * classes))
+    if tau[-1] == tau[0]:
+        return np.repeat(np.array(start)[:, None], len(times), axis=1)
+    solved, report = odeint(
+        _system(paradigm, m, classes), start, tau, tfirst=True, full_output=True,
+        rtol=RTOL, atol=ATOL, mxstep=MAX_STEPS,
+    )  # fmt: skip
+    if report["message"] != "Integration successful.":
+        raise UserError(f"times={times[-1]:g}: the {paradigm} flow was not solved ({report['message']}).")
+    return np.maximum(solved[1:], 0.0).T
+
+
+def _system(paradigm: str, m: float, classes: float) -> Callable[[float, Vector], tuple[float, float]]:
+    """The right-hand side in the solver's time, in plain floats because the solver calls it a thousand times."""
+    pull, n, scale, exp = LAWS[paradigm].pull, classes - 1.0, m * classes, math.exp
+
+    def velocity(tau: float, state: Vector) -> tuple[float, float]:
+        mu, nu = state.tolist()
+        others = (m - 1.0) * exp(-nu)
+        alpha = 1.0 / (1.0 + others)
+        speed, incentive = pull(math, mu, alpha, n)
+        stretched = scale * exp(tau)
+        return stretched * speed, stretched * others * alpha * alpha * incentive / classes
+
+    return velocity
+
+
+def _described(
+    paradigm: str, m: float, classes: float, times: Vector, mu: Vector, nu: Vector, loss: Array
+) -> Trajectory:
+    alpha, beta = np.asarray(attention(nu, m)), np.asarray(true_probability(mu, classes))
+    return Trajectory(paradigm, int(m), int(classes), times, mu, nu, alpha, beta, np.asarray(loss))
+
+
+def _soft_integral(mu: Array, classes: Array) -> Array:
+    return (classes - 1.0) * mu**2 / (2.0 * classes)
+
+
+def _lvml_integral(mu: Array, classes: Array) -> Array:
+    return (classes - 1.0) / classes**2 * (exp_remainder(mu) + (classes - 1.0) * exp_remainder(-mu))
+
+
+INTEGRALS = {"soft": _soft_integral, "hard": hard_integral, "lvml": _lvml_integral}  # R of (G8) to (G10)
+
+
+def phase_curve(
+    paradigm: str, mu: Values, num_segments: Values, num_classes: Values, start: Point = (0.0, 0.0)
+) -> Array:
+    r"""The nu at which the flow from `start` meets each mu, in closed form (G7, G11, G19).
+
+    $$\frac{e^\nu-e^{\nu_0}}{m-1} + \nu - \nu_0 = R(\mu) - R(\mu_0)$$
+
+    with $R_{SA} = N\mu^2/(2C)$ (G8), $R_{HA}$ by dilogarithms (G9) and
+    $R_{LVML} = \frac{N}{C^2}\{(e^\mu-1-\mu) + N(e^{-\mu}-1+\mu)\}$ (G10), inverted with the Wright omega function.
+
+    Parameters
+    ----------
+    paradigm : "soft", "hard" or "lvml"; the hybrid's is "hard" from where it switched
+    mu : array, from that of `start` to 600
+    num_segments, num_classes : int or array, at least 2
+    start : mu and nu, at least 0
+
+    Source: this project's derivation.
+    """
+    integral, m, classes = entry(INTEGRALS, paradigm), *_counts(num_segments, num_classes)
+    first, risen = (float(numbers("start", value, 0, MAX_MU)) for value in start)
+    rise = integral(numbers("mu", mu, first, MAX_MU), classes) - integral(np.float64(first), classes)
+    return invert_exp_linear(m - 1.0, (m - 1.0) * (np.maximum(rise, 0.0) + risen) + np.expm1(risen))
+
+
+def time_along(
+    paradigm: str, mu: Values, num_segments: int | float, num_classes: int | float, start: Point = (0.0, 0.0)
+) -> Array:
+    r"""The time from `start` to each mu, by quadrature along the phase curve (G12): $\int_{\mu_0}^\mu ds/\mu'$.
+
+    Gauss-Legendre's rule with 10 nodes in panels of at most 0.1. Parameters as of `phase_curve`; mu in any order.
+
+    Source: this project's derivation.
+    """
+    m, classes = _counts(num_segments, num_classes)
+    mu = np.asarray(numbers("mu", mu, start[0], MAX_MU))
+    asked, places = np.unique(np.append(mu.ravel(), start[0]), return_inverse=True)  # ascending, from the start
+    panels = np.maximum(np.ceil(np.diff(asked) / PANEL), 1.0).astype(np.int64)
+    places_within = np.arange(panels.sum()) - np.repeat(np.cumsum(panels) - panels, panels)
+    widths = np.repeat(np.diff(asked) / panels, panels)
+    starts = np.repeat(asked[:-1], panels) + widths * places_within
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    s = starts[:, None] + widths[:, None] * (nodes + 1.0) / 2.0  # (panels, nodes)
+    alpha = attention(phase_curve(paradigm, s, m, classes, start), m)
+    pieces = widths / 2.0 * (1.0 / LAWS[paradigm].pull(np, s, alpha, classes - 1.0)[0] @ weights)
+    passed = np.concatenate([[0.0], np.cumsum(pieces)])
+    ends = np.concatenate([[0], np.cumsum(panels)])
+    return passed[ends][places[:-1]].reshape(mu.shape)
+
+
+def rates(paradigm: str, mu: Values, nu: Values, num_segments: Values, num_classes: Values) -> tuple[Array, Array]:
+    r"""Speeds of mu and nu over hard attention's at one and the same (mu, nu) (G14); 1 at mu = 0.
+
+    $$\frac{\mu'_{LVML}}{\mu'_{HA}} = \frac r\alpha = \frac\beta Z \ge 1, \qquad
+      \frac{\nu'_{LVML}}{\nu'_{HA}} = \frac{\beta-1/C}{Z\log(C\beta)}$$
+
+    Parameters
+    ----------
+    paradigm : "soft", "hard" or "lvml"
+    mu : array from 0 to 600
+    nu : array
+    num_segments, num_classes : int or array, at least 2
+
+    Source: this project's derivation.
+    """
+    law, (m, classes) = entry(LAWS, paradigm), _counts(num_segments, num_classes)
+    mu, alpha, n = np.broadcast_arrays(numbers("mu", mu, 0, MAX_MU), attention(nu, m), classes - 1.0)
+    speed, incentive = law.pull(np, mu, alpha, n)
+    speed_of_hard, of_hard = LAWS["hard"].pull(np, mu, alpha, n)
+    return speed / speed_of_hard, np.divide(incentive, of_hard, out=np.ones_like(alpha), where=of_hard > 0)
+
+
+def lvml_threshold(num_classes: Values) -> Array:
+    r"""The attention below which LVML's focus logit is faster than HA's late in training, $1/\log C - 1/(C-1)$.
+
+    Put $c = C\beta - 1$. Then $\beta - 1/C = c/C$ and $Z = \alpha\beta + (1-\alpha)/C = (1 + \alpha c)/C$, so the ratio
+    of (G14) is $c/((1+\alpha c)\log(1+c))$, which exceeds 1 exactly when $\alpha < 1/\log(1+c) - 1/c$. This falls from
+    1/2 at $c = 0$, the start, to the stated value at $c = C - 1$, where $\beta = 1$. Source: this project's derivation.
+    """
+    classes = numbers("num_classes", num_classes, 2, whole=True)
+    return 1.0 / np.log(classes) - 1.0 / (classes - 1.0)

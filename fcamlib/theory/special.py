@@ -1,0 +1,134 @@
+r"""Functions that the closed forms share, accurate from tiny to huge arguments, and the check of their inputs.
+
+| here           | book     | meaning                                                              |
+|----------------|----------|----------------------------------------------------------------------|
+| `num_classes`  | $C$      | number of classes; $N = C - 1$ of them are wrong                     |
+| `num_segments` | $m$      | segments of an instance, one of them foreground                      |
+| `mu`           | $\mu$    | margin: the true class's logit minus a wrong one's, on the foreground |
+| `nu`           | $\nu$    | the foreground's focus logit minus the background's                  |
+| `alpha`        | $\alpha$ | attention weight of the foreground                                   |
+| `beta`         | $\beta$  | probability of the true class on the foreground alone                |
+
+Labels (G1, F1, ...) are those of the book's page "Derivations".
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import spence, wrightomega
+
+from fcamlib.errors import UserError
+
+Array = NDArray[np.float64] | np.float64  # numpy makes a scalar of what has no axis
+Values = int | float | np.generic | NDArray[Any] | Sequence[Any]  # anything that becomes an array of floats
+Entry = TypeVar("Entry")
+NEWTON_STEPS = 3
+SMALL_MU = 1.0  # below it R_HA is integrated, above it written by dilogarithms
+
+
+def entry(table: Mapping[str, Entry], paradigm: str) -> Entry:
+    """The table's entry of a paradigm that the theory has."""
+    if paradigm not in table:
+        raise UserError(f"paradigm={paradigm!r} is unknown: choose one of {', '.join(table)}.")
+    return table[paradigm]
+
+
+def numbers(name: str, value: Values, low: int | float, high: int | float = math.inf, whole: bool = False) -> Array:
+    """`value` as floats; each must be finite, from `low` to `high`, and whole if asked."""
+    try:
+        given = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise UserError(f"{name}={reprlib.repr(value)} is not allowed: give numbers.") from None
+    allowed = np.isfinite(given) & (given >= low) & (given <= high) & (not whole or given == np.floor(given))
+    if not np.all(allowed):
+        kind = "whole" if whole else "finite"
+        span = f"of at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
+        raise UserError(f"{name}={given[~allowed][0]:g} is not allowed: give {kind} numbers {span}.")
+    return given
+
+
+def invert_exp_linear(n: Values, y: Values) -> Array:
+    r"""The x >= 0 with $e^x - 1 + n x = y$, for n >= 1 and finite y >= 0 (G11).
+
+    $$x = \frac{1+y}{n} - \omega\Big(\frac{1+y}{n} - \log n\Big)$$
+
+    with the Wright omega function; where the difference cancels, $x = \log(n\,\omega)$. Newton's steps remove what
+    rounding has left.
+
+    Source: this project's derivation, from arXiv 2307.13421, sec. 4.
+    """
+    n, y = np.broadcast_arrays(np.asarray(n, dtype=np.float64), np.asarray(y, dtype=np.float64))
+    scaled = (1.0 + y) / n
+    omega = wrightomega(scaled - np.log(n))
+    x = np.maximum(np.where(omega > 1.0, np.log(n * omega), scaled - omega), 0.0)
+    for _ in range(NEWTON_STEPS):
+        growth = np.expm1(x)
+        x = np.maximum(x - (growth + n * x - y) / (growth + 1.0 + n), 0.0)
+    return x
+
+
+def attention(nu: Values, num_segments: Values) -> Array:
+    r"""The foreground's attention weight $\alpha = e^\nu / (e^\nu + m - 1)$ (G2)."""
+    return 1.0 / (1.0 + (np.asarray(num_segments) - 1.0) * np.exp(-np.asarray(nu)))
+
+
+def inattention(nu: Values, num_segments: Values) -> Array:
+    r"""The background's attention weights together, $1 - \alpha$, to full relative accuracy (G2)."""
+    decay = (np.asarray(num_segments) - 1.0) * np.exp(-np.asarray(nu))
+    return decay / (1.0 + decay)
+
+
+def true_probability(mu: Values, num_classes: Values) -> Array:
+    r"""The true class's probability $\beta = e^\mu / (e^\mu + N)$ (G2)."""
+    return 1.0 / (1.0 + (np.asarray(num_classes) - 1.0) * np.exp(-np.asarray(mu)))
+
+
+def log_gain(mu: Values, num_classes: Values) -> Array:
+    r"""$\log(C\beta)$: how much likelier the true class is on the foreground than on background."""
+    classes = np.asarray(num_classes, dtype=np.float64)
+    return -np.log1p((classes - 1.0) * np.expm1(-np.asarray(mu)) / classes)
+
+
+def gain(mu: Values, num_classes: Values) -> Array:
+    r"""$\beta - 1/C$ without cancellation."""
+    n = np.asarray(num_classes, dtype=np.float64) - 1.0
+    return n * -np.expm1(-np.asarray(mu)) / ((n + 1.0) * (1.0 + n * np.exp(-np.asarray(mu))))
+
+
+def exp_remainder(x: Values) -> Array:
+    r"""$e^x - 1 - x$, by its series where the difference cancels."""
+    x = np.asarray(x, dtype=np.float64)
+    small = np.where(np.abs(x) < 0.5, x, 0.0)
+    series = np.zeros_like(small)
+    for order in range(16, 1, -1):  # Horner: x^2/2 (1 + x/3 (1 + x/4 (...)))
+        series = (1.0 + series) * small / order
+    return np.where(np.abs(x) < 0.5, series * small, np.expm1(x) - x)
+
+
+def hard_integral(mu: Values, num_classes: Values) -> Array:
+    r"""$R_{HA}(\mu) = \frac1C\int_0^\mu (e^s+N)\log\frac{C e^s}{e^s+N}\,ds$ for 0 <= mu <= 600 (G9).
+
+    $$C R_{HA} = e^\mu\log(C\beta) - N\log\frac{e^\mu+N}{C}
+      + N\Big[\mu\log\frac CN + \frac{\mu^2}2 + \mathrm{Li}_2\big(-\tfrac{e^\mu}N\big)
+      - \mathrm{Li}_2\big(-\tfrac1N\big)\Big]$$
+
+    The terms cancel to second order in mu, so Gauss-Legendre's rule takes the integral below mu = 1. Its 20 nodes are
+    exact to rounding there: the integrand's nearest singularity lies at a distance of pi.
+    """
+    mu, classes = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), np.asarray(num_classes, dtype=np.float64))
+    n = classes - 1.0
+    nodes, weights = np.polynomial.legendre.leggauss(20)
+    s = np.minimum(mu, SMALL_MU)[..., None] * (nodes + 1.0) / 2.0
+    integrand = (np.exp(s) + n[..., None]) * log_gain(s, classes[..., None])
+    summed = np.minimum(mu, SMALL_MU) / 2.0 * (integrand @ weights)
+    growth = np.exp(mu)
+    dilogarithms = spence(1.0 + growth / n) - spence(1.0 + 1.0 / n)  # scipy's spence(1 + x) is Li2(-x)
+    bracket = mu * np.log1p(1.0 / n) + mu**2 / 2.0 + dilogarithms
+    written = growth * log_gain(mu, classes) - n * np.log1p(np.expm1(mu) / classes) + n * bracket
+    return np.where(mu < SMALL_MU, summed, written) / classes
