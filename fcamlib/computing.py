@@ -122,9 +122,9 @@ def _agreement(model: FCAM, data: SDCTask, config: RunConfig, numerics: Numerics
     """How well attention agrees with human rationales on test posts: of text alone."""
     if not isinstance(config.data, TextConfig):
         return {}
-    from fcamlib.text.agreement import agreement_summary
+    from fcamlib.rationales import agreement
 
-    return {"agreement": agreement_summary(model, data.splits["test"], config.aggregation, numerics)}
+    return {"agreement": agreement(model, data.splits["test"], config.aggregation, numerics=numerics)}
 
 
 def require_same_data(data: TaskConfig) -> None:

@@ -1,96 +1,295 @@
-"""Tables of runs: what figures, claims and pages are made of."""
+"""Results -> tables: one long table, one formatter of means with intervals, one table of provenance.
+
+`frame` puts results of any kind into one long table, a row a measure; `means` makes a table for readers of it. What is
+compared differs in nothing but paradigm and seed: `tasks` groups results by what their configs share.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcamlib.claims import CLAIMS, Evidence, Verdict, verdict
-from fcamlib.config import SCHEDULES, MosaicsConfig
-from fcamlib.errors import UserError
-from fcamlib.metrics import t_interval
+from fcamlib import claims as claim_tests
+from fcamlib import store
+from fcamlib.claims import Criterion, Evidence, gain_frame, verdict
+from fcamlib.metrics import PairedTest, corrected_t_test, t_interval
 from fcamlib.origins import figure_record
-from fcamlib.store import Run
+from fcamlib.paradigms import label_of
 
-LABELS = {"soft": "SA", "hard": "HA", "lvml": "LVML", "hybrid": "hybrid", "logit_mixture": "logit mixture"}
+ORDER = ("soft", "hard", "lvml", "hybrid")  # of the paper; others follow
 METRICS = ("accuracy", "focus_accuracy", "saif")
+MEASURES = (*METRICS, "ftpt")
+TRUTHLESS = ("accuracy", "auc", "calibration_error", "loss", "attention_entropy")  # need no truth about segments
+AGREEMENT = ("token_f1", "auprc", "comprehensiveness", "sufficiency")  # with rationales
+BLEU = ("bleu1", "bleu2", "bleu3", "bleu4")  # in percent
+OBJECTS = ("saif", "a_z", "s_y", "focus_accuracy", "mentioned")  # of captions
+CAPTIONS = ["bleu4", "a_z", "s_y", "saif"]  # over the epochs
+TITLES = {
+    "accuracy": "accuracy",
+    "focus_accuracy": "focus accuracy", "saif": "SAIF", "ftpt": "FTPT", "auc": "AUC", "loss": "training loss",
+    "calibration_error": "calibration error", "attention_entropy": "attention entropy", "token_f1": "token F1",
+    "auprc": "AUPRC", "cider": "CIDEr", **{f"bleu{order}": f"BLEU-{order}" for order in range(1, 5)},
+    "num_segments": "m", "soft_share": "soft share", "learning_rate": "learning rate",
+}  # fmt: skip
+PAIRS = (("hybrid", "soft"), ("hybrid", "hard"), ("lvml", "soft"), ("soft", "abmil"), ("hybrid", "abmil"))
+Result = Any  # a result of the store: config, history, summary, arrays, folder, is_recorded
+LABELS = {name: label_of(name) for name in (*ORDER, "logit_mixture")}  # alias, to be removed
+SETTINGS = ("num_segments", "focus", "classifier", "soft_share", "learning_rate")  # columns of a study
+_OF_THE_MACHINE = ("training.precision", "training.memory_layout", "training.threads", "training.device")
 
 
-def paradigms(runs: Sequence[Run]) -> list[str]:
-    """The paradigms among `runs`, in the order of the paper."""
-    present = {run.config.paradigm for run in runs}
-    return [name for name in SCHEDULES if name in present] + sorted(present - set(SCHEDULES))
+# --- groups ---------------------------------------------------------------------------------------------------------
 
 
-def tasks(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs by task, so that what is compared differs in nothing but paradigm and seed.
+def kind(result: Result) -> str:
+    """run, captions, fixed_focus, study or cross-validation."""
+    return str(getattr(result.config, "kind", "run"))
 
-    The key says which task: data, number of segments, training mosaics and epochs. Numbers in it sort by their size.
+
+def title(result: Result) -> str:
+    """One line on what a result was trained and tested on."""
+    config, name = result.config, str(result.summary["title"])
+    match kind(result):
+        case "cross-validation":
+            return f"{name}, {config.repeats} cross-validations of {config.folds} folds"
+        case "study":
+            epochs = sum(phase.epochs for phase in config.schedules[0])
+            numbers = ", ".join(f"{task.num_segments:,}" for task in config.tasks)
+            plural = "s" if len(config.seeds) > 1 else ""
+            mosaics = f"{config.tasks[0].num_train:,} mosaics, {epochs} epochs"
+            return f"{name}, m = {numbers}, {mosaics}, {len(config)} trainings over {len(config.seeds)} seed{plural}"
+        case "fixed_focus":
+            return f"{name}, {config.data.described}, {config.epochs} epochs"
+    network = getattr(config.model, "encoder", "")
+    if kind(result) == "captions":
+        network = f"state sees the {config.model.state_sees}"
+    epochs = sum(phase.epochs for phase in config.phases)
+    return ", ".join(filter(None, [name, config.data.described, network, f"{epochs} epochs"]))
+
+
+def paradigms(results: Iterable[Result]) -> list[str]:
+    """The paradigms among runs, in the order of the paper."""
+    return ordered(result.config.paradigm for result in results)
+
+
+def label(name: str) -> str:
+    """The label of a paradigm, a schedule or a method of a cross-validation."""
+    return {"abmil": "ABMIL", "gated-abmil": "gated ABMIL"}.get(name) or label_of(name)
+
+
+def ordered(names: Iterable[str]) -> list[str]:
+    """Distinct names of paradigms in the order of the paper, then others by name."""
+    present = set(names)
+    return [name for name in ORDER if name in present] + sorted(present - set(ORDER))
+
+
+def tasks(results: Iterable[Result]) -> dict[str, list[Result]]:
+    """Title -> results that differ in paradigm and seed alone, sorted by seed; numbers in titles sort by size.
+
+    What the configs share decides, not the title: tasks of one title have what tells them apart behind it. Where runs
+    of one paradigm differ in their phases, each learning rate, and each switch of a hybrid, is a task of its own.
     """
-    grouped: dict[str, list[Run]] = {}
-    for run in runs:
-        grouped.setdefault(task_title(run), []).append(run)
-    return {title: sorted(grouped[title], key=lambda r: r.config.seed) for title in sorted(grouped, key=_by_numbers)}
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(json.dumps(_shared(result), sort_keys=True), []).append(result)
+    parts = [(json.loads(key), tag, part) for key, group in groups.items() for tag, part in _parts(group).items()]
+    titled: dict[str, list[tuple[dict[str, Any], str, list[Result]]]] = {}
+    for shared, tag, part in parts:
+        titled.setdefault(title(part[0]) + tag, []).append((shared, tag, part))
+    found = {}
+    for name, alike in titled.items():
+        for shared, _, part in alike:
+            found[name + _apart(shared, [other for other, *_ in alike])] = sorted(part, key=_seed)
+    return {name: found[name] for name in sorted(found, key=_by_numbers)}
 
 
-def _by_numbers(title: str) -> list[str | int]:
+def _parts(group: Sequence[Result]) -> dict[str, list[Result]]:
+    return _by_schedule(group) if hasattr(group[0].config, "phases") else {"": list(group)}
+
+
+def _seed(result: Result) -> int:
+    return int(getattr(result.config, "seed", 0))
+
+
+def _shared(result: Result) -> dict[str, Any]:
+    """What results of one task have in common: all of the config but paradigm, rates, seed and the machine's part."""
+    config = _flat(result.config.model_dump(mode="json"))
+    phases = getattr(result.config, "phases", ())
+    kept = {n: v for n, v in config.items() if n != "seed" and not n.startswith("phases") and n not in _OF_THE_MACHINE}
+    if phases:
+        kept["epochs"] = sum(phase.epochs for phase in phases)
+        kept["optimizer"] = [getattr(phases[0], name, None) for name in ("optimizer", "momentum")]
+    return kept
+
+
+def _flat(value: Any, name: str = "") -> dict[str, Any]:
+    """Nested mappings with dotted names; paths of users' data by their last part, as recorded configs have them."""
+    if isinstance(value, dict):
+        return {k: v for key, part in value.items() for k, v in _flat(part, f"{name}.{key}".lstrip(".")).items()}
+    if name.endswith("source") and isinstance(value, str) and ":" in value:
+        value = value.split(":", 1)[0] + ":" + value.rstrip("/").rsplit("/", 1)[-1].split(":", 1)[-1]
+    return {name: value}
+
+
+def _apart(shared: dict[str, Any], alike: Sequence[dict[str, Any]]) -> str:
+    """What tells one task from others of its title: empty where it is the only one."""
+    names = [name for name in shared if any(other.get(name) != shared[name] for other in alike)]
+    return "".join(f", {name.rsplit('.', 1)[-1].replace('_', ' ')} {shared[name]}" for name in names)
+
+
+def _by_schedule(group: Sequence[Result]) -> dict[str, list[Result]]:
+    """Parts in which each paradigm has one schedule, by what tells them apart; a paradigm with one joins all parts.
+
+    Runs that differ in the rates of their first phase come apart first, those that differ in the rest afterwards.
+    """
+    for of in (_first_rates, _phases):
+        found = {name: {of(run) for run in group if run.config.paradigm == name} for name in paradigms(group)}
+        several = {text for texts in found.values() if len(texts) > 1 for text in texts}
+        fixed = {name for name, texts in found.items() if len(texts) == 1 and (of is _phases or not texts & several)}
+        if several:
+            return {
+                f", {text}{rest}": part
+                for text in sorted(several)
+                for rest, part in _by_schedule(
+                    [r for r in group if of(r) == text or r.config.paradigm in fixed]
+                ).items()
+            }
+    return {"": list(group)}
+
+
+def _first_rates(run: Result) -> str:
+    first = run.config.phases[0]
+    rates = getattr(first, "learning_rates", None) or (first.decoder_learning_rate,)
+    return "learning rate " + "/".join(f"{rate:g}" for rate in rates)
+
+
+def _phases(run: Result) -> str:
+    """Every phase with its settings."""
+    described = []
+    for phase in run.config.phases:
+        rates = getattr(phase, "learning_rates", None) or (phase.decoder_learning_rate, phase.encoder_learning_rate)
+        described.append(f"{phase.epochs} epochs at {'/'.join(f'{rate:g}' for rate in rates)}")
+    return ", then ".join(described)
+
+
+def _by_numbers(name: str) -> list[str | int]:
     """Words and numbers of a title in turn, so that m = 5 comes before m = 20."""
-    parts = re.split(r"(\d(?:[\d,]*\d)?)", title)
+    parts = re.split(r"(\d(?:[\d,]*\d)?)", name)
     return [int(part.replace(",", "")) if place % 2 else part for place, part in enumerate(parts)]
 
 
-def task_title(run: Run) -> str:
-    """One line on what a run was trained and tested on."""
-    data, epochs = run.config.data, sum(phase.epochs for phase in run.config.phases)
-    encoder = f", {run.config.model.encoder}" if run.config.model.encoder else ""
-    return f"{run.summary['title']}, {data.described}{encoder}, {epochs} epochs"
+# --- one long table, and what readers see of it ---------------------------------------------------------------------
 
 
-def runs_table(runs: Sequence[Run]) -> pd.DataFrame:
-    """One row per run: name, where it is kept, test measures, training seconds."""
-    rows = []
-    for run in runs:
-        test = run.summary["splits"]["test"]
-        rows.append(
-            {"run": run.folder.name, "kept": "recorded" if run.is_recorded else "stored"}
-            | {metric: round(test[metric], 3) if metric in test else "-" for metric in METRICS}
-            | {"n": test["n"], "seconds": run.summary["provenance"]["train_seconds"]}
-        )
-    return pd.DataFrame(rows)
+def frame(results: Iterable[Result], split: str = "test") -> pd.DataFrame:
+    """A row for each measure of each training, in the paper's order of paradigms.
 
-
-def results_table(runs: Sequence[Run], split: str = "test", digits: int = 3) -> pd.DataFrame:
-    """Mean and 95 % t-interval over seeds of each measure, one row per paradigm; "-" where it is not known.
-
-    Without a known foreground the measures of the focus are not.
+    Returns
+    -------
+    Columns task, paradigm, seed, what varies within a study, measure, value. Of a cross-validation `paradigm` is the
+    method and `seed` the repeat, with the mean over folds weighted by their test bags. A measure that a training does
+    not have, as one that diverged, is NaN.
     """
-    rows = []
-    for paradigm in paradigms(runs):
-        values = {metric: _final(runs, paradigm, metric, split) for metric in (*METRICS, "ftpt")}
-        row = {"paradigm": LABELS.get(paradigm, paradigm), "seeds": len(values["accuracy"])}
-        names = {"focus_accuracy": "focus accuracy", "saif": "SAIF", "ftpt": "FTPT"}
-        rows.append(row | {names.get(m, m): interval_text(v, digits) if v.size else "-" for m, v in values.items()})
-    return pd.DataFrame(rows).set_index("paradigm")
+    results = list(results)
+    names = ordered(getattr(result.config, "paradigm", "") for result in results)
+    results.sort(key=lambda result: (names.index(getattr(result.config, "paradigm", "")), _seed(result)))
+    return pd.concat([_rows(result, split).assign(task=title(result)) for result in results], ignore_index=True)
 
 
-def truthless_table(runs: Sequence[Run], split: str = "test", digits: int = 3) -> pd.DataFrame:
-    """The measures that need no truth about segments: mean and 95 % t-interval over seeds, one row per paradigm.
+def _rows(result: Result, split: str) -> pd.DataFrame:
+    history = result.history
+    if kind(result) == "study":
+        keys = [*varied(result), "paradigm", "seed"]
+        return history[[*keys, *METRICS, "loss"]].melt(keys, var_name="measure")
+    if kind(result) == "cross-validation":
+        keys, names = ["method", "repeat"], [name for name in TITLES if name in history]
+        long = history.melt([*keys, "n"], names, "measure").dropna(subset="value")
+        sums = long.assign(value=long["value"] * long["n"]).groupby([*keys, "measure"])[["value", "n"]].sum()
+        rows = (sums["value"] / sums["n"]).rename("value").reset_index()
+        place = {name: number for number, name in enumerate(ordered(rows["method"]))}
+        rows = rows.sort_values("method", key=lambda names: names.map(place), kind="stable")
+        return rows.rename(columns={"method": "paradigm", "repeat": "seed"})
+    found = result.summary["splits"].get(split, {}) | (result.summary.get("agreement", {}) if split == "test" else {})
+    values = {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+    rows = pd.DataFrame({"measure": list(values), "value": list(values.values())})
+    return rows.assign(paradigm=result.config.paradigm, seed=result.config.seed)
 
-    "-" where a measure is not defined, as the AUC is where a split lacks a class.
+
+def varied(study: Result) -> list[str]:
+    """The columns of a study that tell its trainings apart, beside paradigm and seed.
+
+    Learning rates that were chosen on validation differ between seeds, and are no setting.
     """
-    names = {"accuracy": "accuracy", "auc": "AUC", "calibration_error": "calibration error", "loss": "training loss"}
-    names |= {"attention_entropy": "attention entropy"}
-    rows = {}
-    for paradigm in paradigms(runs):
-        values = {shown: _final(runs, paradigm, metric, split) for metric, shown in names.items()}
-        shown = {name: interval_text(v, digits) if v.size else "-" for name, v in values.items()}
-        rows[LABELS.get(paradigm, paradigm)] = {"seeds": len(_of(runs, paradigm)), **shown}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("paradigm")
+    rows = study.history
+    found = [name for name in SETTINGS if rows[name].nunique() > 1]
+    if rows.loc[rows["paradigm"] == "hybrid", "soft_share"].nunique() < 2:
+        found = [name for name in found if name != "soft_share"]
+    others = [name for name in SETTINGS if name != "learning_rate"]
+    if not rows.duplicated([*others, "paradigm", "seed"]).any():
+        found = [name for name in found if name != "learning_rate"]
+    return found
+
+
+def means(
+    table: pd.DataFrame,
+    by: Sequence[str] = (),
+    measures: Sequence[str] = MEASURES,
+    digits: int = 3,
+    spread: Literal["t", "sd"] = "t",
+) -> pd.DataFrame:
+    """Mean over seeds of each measure of `frame`, with its interval; "-" where it is not known.
+
+    One row for each combination of the columns `by`, without them of what varies and paradigm. The repeats of a
+    cross-validation share their data and have no interval: `spread="sd"` shows their standard deviation.
+    """
+    by = list(by) or [*(name for name in SETTINGS if name in table), "paradigm"]
+    rows = []
+    for key, group in table.groupby(by, sort=False, dropna=False):
+        known = group[group["measure"].isin(measures)].dropna(subset="value")
+        seeds, finished = group["seed"].nunique(), known["seed"].nunique()
+        row = dict(zip(by, key, strict=True)) | {
+            "seeds" if spread == "t" else "repeats": str(seeds) if finished == seeds else f"{finished} of {seeds}"
+        }
+        for measure in measures:
+            values = known.loc[known["measure"] == measure, "value"].to_numpy(dtype=np.float64)
+            row[measure] = _estimate(values, digits, spread) if len(values) else "-"
+        rows.append(row | ({"paradigm": label(row["paradigm"])} if "paradigm" in row else {}))
+    return pd.DataFrame(rows).rename(columns=TITLES).set_index([TITLES.get(name, name) for name in by])
+
+
+def _estimate(values: NDArray[np.float64], digits: int, spread: str) -> str:
+    if spread == "t" or len(values) == 1:
+        return interval_text(values, digits)
+    return f"{values.mean():.{digits}f} ± {values.std(ddof=1):.{digits}f}"
+
+
+def interval_text(values: NDArray[np.float64], digits: int = 3) -> str:
+    """A mean with its 95 % t-interval over seeds, as a table shows it."""
+    return _limits_text(t_interval(values), digits)
+
+
+def _limits_text(limits: Sequence[float], digits: int, sign: str = "") -> str:
+    """Mean, low and high; one value has no interval. No minus stands before a zero."""
+    mean, low, high = (f"{round(value, digits) + 0.0:{sign}.{digits}f}" for value in limits)
+    return mean if np.isnan(limits[1]) else f"{mean} [{low}, {high}]"
+
+
+def summary_frame(results: Iterable[Result], measures: Sequence[str] = ("accuracy", "saif")) -> pd.DataFrame:
+    """Means with their limits as numbers, for `plots.accuracy_saif_summary`: a row a task, paradigm and measure."""
+    parts = [frame(group).assign(task=name) for name, group in tasks(results).items()]
+    known = pd.concat(parts).query("measure in @measures").dropna(subset="value")
+    rows = [
+        (*key, *t_interval(group["value"]), len(group))
+        for key, group in known.groupby(["task", "paradigm", "measure"], sort=False)
+    ]
+    return pd.DataFrame(rows, columns=["dataset", "paradigm", "metric", "mean", "low", "high", "n"])
 
 
 def markdown(table: pd.DataFrame) -> str:
@@ -100,244 +299,223 @@ def markdown(table: pd.DataFrame) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def interval_text(values: NDArray[np.float64], digits: int = 3) -> str:
-    """A mean with its 95 % t-interval over seeds, as a table shows it."""
-    mean, low, high = t_interval(values)
-    return f"{mean:.{digits}f}" + ("" if np.isnan(low) else f" [{low:.{digits}f}, {high:.{digits}f}]")
+def provenance(results: Iterable[Result]) -> pd.DataFrame:
+    """Where numbers come from: commit, date, machine, seconds of training; of what was computed here, only that."""
+    rows = {}
+    for result in results:
+        source, config = result.summary["provenance"], result.config
+        settings = getattr(config, "training", config)
+        seconds = source.get("train_seconds") or source["last_session_seconds"]
+        rows[result.folder.name] = (
+            {"commit": source["commit"] or "none", "date": source["date"]}
+            | {"device": f"{source['device']}, {settings.threads} thread(s)"}
+            | {"precision": getattr(settings, "precision", ""), "torch": source["packages"]["torch"]}
+            | {"seconds": str(round(seconds))}
+            if result.is_recorded
+            else {"commit": "computed here"}
+        )
+    return pd.DataFrame.from_dict(rows, orient="index").fillna("").rename_axis("result")
 
 
-def summary_frame(grouped: dict[str, list[Run]]) -> pd.DataFrame:
-    """Accuracy and SAIF on test data for `plots.accuracy_saif_summary`: one row per task, paradigm and metric."""
+def figure_provenance(results: Iterable[Result], notebook: str) -> dict[str, object]:
+    """What `plots.save` writes beside a figure: the notebook and the results it was drawn from."""
+    return figure_record(notebook, tasks(results))
+
+
+def recorded(like: Sequence[Result], config: Any = None) -> tuple[str, list[Result]]:
+    """Title and results of the recorded task with most results that is of the kind of `like`; else `like`, so titled.
+
+    With `config` it is the recorded result of this config.
+    """
+    if config is not None:
+        found = store.find(config)
+        kept = {title(found): [found]} if found and found.is_recorded else {}
+    else:
+        alike = [r for r in store.recorded(type(like[0].config)) if type(r.config.data) is type(like[0].config.data)]
+        kept = tasks(alike)
+    if not kept:
+        return "nothing of the kind is recorded here, so the above is shown again", list(like)
+    name = max(kept, key=lambda name: len(kept[name]))
+    return name, kept[name]
+
+
+def runs_table(runs: Iterable[Result]) -> pd.DataFrame:
+    """One row per run: name, where it is kept, test measures, training seconds."""
     rows = []
-    for dataset, runs in grouped.items():
-        for paradigm in paradigms(runs):
-            for metric in ("accuracy", "saif"):
-                values = _final(runs, paradigm, metric, "test")
-                if values.size == 0:  # not known on this task
-                    continue
-                mean, low, high = t_interval(values)
-                rows.append((dataset, paradigm, metric, mean, low, high, len(values)))
-    return pd.DataFrame(rows, columns=["dataset", "paradigm", "metric", "mean", "low", "high", "n"])
+    for run in runs:
+        test = run.summary["splits"]["test"]
+        shown = {metric: round(test[metric], 3) if metric in test else "-" for metric in METRICS}
+        row = {"run": run.folder.name, "kept": "recorded" if run.is_recorded else "stored", **shown}
+        rows.append(row | {"n": test["n"], "seconds": run.summary["provenance"]["train_seconds"]})
+    return pd.DataFrame(rows)
 
 
-def history_frame(runs: Sequence[Run], split: str = "test") -> pd.DataFrame:
-    """Epochs of all runs in one table for `plots.learning_curves`: paradigm, seed, epoch and the measures."""
+# --- runs -----------------------------------------------------------------------------------------------------------
+
+
+def history_frame(runs: Iterable[Result], measures: Sequence[str] = METRICS, split: str = "test") -> pd.DataFrame:
+    """The measured epochs of all runs in one table: epoch, those of the measures that are known, paradigm, seed.
+
+    BLEU is a share here, from 0 to 1 as the other measures are.
+    """
     parts = []
     for run in runs:
-        history = run.history.rename(columns={f"{split}_{metric}": metric for metric in METRICS})
-        part = history[["epoch", *(metric for metric in METRICS if metric in history)]].dropna()
+        part = run.history.rename(columns={f"{split}_{name}": name for name in measures})
+        part = part[["epoch", *(name for name in measures if name in part)]].dropna()
+        part = part.assign(**{name: part[name] / 100 for name in part if name.startswith("bleu")})
         parts.append(part.assign(paradigm=run.config.paradigm, seed=run.config.seed))
     return pd.concat(parts, ignore_index=True)
 
 
-def switch_epoch(runs: Sequence[Run]) -> int | None:
-    """Last epoch of the hybrid's soft phase, None without a hybrid."""
+def history_table(history: pd.DataFrame, measure: str = "focus_accuracy") -> pd.DataFrame:
+    """Mean of a measure over seeds at the first epoch, a fifth, half and the end of training; empty if not known."""
+    last = int(history["epoch"].max())
+    rows = history[history["epoch"].isin({1, max(1, last // 5), max(1, last // 2), last} if measure in history else ())]
+    table = rows.assign(**{measure: rows.get(measure)}).groupby(["paradigm", "epoch"])[measure].mean().unstack()
+    table = table.loc[ordered(table.index)].rename(
+        index=lambda name: label(str(name)), columns=lambda epoch: f"epoch {epoch}"
+    )
+    return table.rename_axis(columns=TITLES.get(measure, measure)).round(3)
+
+
+def switch_epoch(runs: Iterable[Result]) -> int | None:
+    """Last epoch of the hybrid's first phase, None without a hybrid."""
     return next((run.config.phases[0].epochs for run in runs if run.config.paradigm == "hybrid"), None)
 
 
-def saif_curves(runs: Sequence[Run], split: str = "test") -> dict[str, NDArray[np.float64]]:
-    """Paradigm -> SAIF of each seed at each threshold 0, 0.01, ..., 1: (R, 101)."""
-    return {p: np.array([_split(run, split)["saif_curve"] for run in _of(runs, p)]) for p in paradigms(runs)}
+def of_split(runs: Sequence[Result], name: str, split: str = "test") -> dict[str, NDArray[np.float64]]:
+    """Paradigm -> a measure of a split by seed, (R, ...): a number, `saif_curve` or `histogram`.
+
+    Only paradigms whose runs all know it.
+    """
+    found = {}
+    for paradigm in paradigms(runs):
+        own = sorted((run for run in runs if run.config.paradigm == paradigm), key=_seed)
+        values = [run.summary["splits"][split].get(name) for run in own]
+        if all(value is not None for value in values):
+            found[paradigm] = np.array(values, dtype=np.float64)
+    return found
 
 
 def histograms(
-    runs: Sequence[Run], splits: Sequence[str] = ("train", "test")
+    runs: Sequence[Result], splits: Sequence[str] = ("train", "test")
 ) -> dict[str, dict[str, NDArray[np.float64]]]:
-    """Split -> paradigm -> mean over seeds of the (a_z, s_y) histogram in percent: (5, 5)."""
-    return {
-        split: {p: np.mean([_split(run, split)["histogram"] for run in _of(runs, p)], axis=0) for p in paradigms(runs)}
-        for split in splits
-    }
+    """Split -> paradigm -> mean over seeds of the (a_z, s_y) histogram in percent; splits without truth left out."""
+    found = {split: of_split(runs, "histogram", split) for split in splits}
+    return {split: {name: cells.mean(axis=0) for name, cells in own.items()} for split, own in found.items() if own}
 
 
-def histogram_table(runs: Sequence[Run], split: str = "test") -> pd.DataFrame:
-    """The cells that the claims speak of, in percent of instances, mean over seeds."""
+def histogram_table(runs: Sequence[Result], split: str = "test") -> pd.DataFrame:
+    """The cells that the claims speak of, in percent of instances or objects, mean over seeds."""
     rows = {}
-    for paradigm, cells in histograms(runs, (split,))[split].items():
-        rows[LABELS.get(paradigm, paradigm)] = {
-            "a_z > .8, s_y > .8 (SAIF)": cells[4, 4],
-            "a_z ≤ .8, s_y > .8": cells[:4, 4].sum(),
-            "a_z < .2 or > .8": cells[(0, 4), :].sum(),
-            "s_y < .2 or > .8": cells[:, (0, 4)].sum(),
+    for paradigm, cells in histograms(runs, (split,)).get(split, {}).items():
+        high, last = {5: 0.8, 3: 0.3}[len(cells)], len(cells) - 1
+        rows[label_of(paradigm)] = {
+            f"a_z > {high}, s_y > {high} (SAIF)": cells[last, last],
+            f"a_z ≤ {high}, s_y > {high}": cells[:last, last].sum(),
+            f"a_z > {high}, s_y ≤ {high}": cells[last, :last].sum(),
+            f"both ≤ {high}": cells[:last, :last].sum(),
         }
-    return pd.DataFrame.from_dict(rows, orient="index").round(1)
+    return pd.DataFrame.from_dict(rows, orient="index").round(1).rename_axis("paradigm")
 
 
-def claims_table(runs: Sequence[Run], ids: Sequence[str]) -> pd.DataFrame:
-    """Each claim with its verdict, and below it what was measured: mean and interval, bound, number of seeds."""
-    found, rows = evidence(runs), []
-    for name in ids:
-        criteria = CLAIMS[name].measure(found)
-        measured = [(c.name, interval_text(c.values), f"> {c.bound:g}", len(c.values)) for c in criteria]
-        missing = "a paradigm is missing" if found.saif else "where labels come from is not known"
-        for row in measured or [(f"nothing: {missing}", "", "", 0)]:
-            rows.append((name, verdict(criteria), *row))
-    columns = ["id", "verdict", "measured", "mean and interval", "needs", "n"]
-    return pd.DataFrame(rows, columns=columns).set_index(["id", "verdict"])
+# --- claims ---------------------------------------------------------------------------------------------------------
 
 
-def verdicts(runs: Sequence[Run]) -> dict[str, Verdict]:
-    """Claim id -> verdict on these runs."""
-    found = evidence(runs)
-    return {name: verdict(claim.measure(found)) for name, claim in CLAIMS.items()}
+def evidence(runs: Sequence[Result]) -> Evidence:
+    """What the claims look at: seeds that every paradigm has, so that differences are paired.
 
-
-def evidence(runs: Sequence[Run]) -> Evidence:
-    """What the claims look at; only seeds that every paradigm has, so that differences are paired.
-
-    Nothing where the foreground is not known.
+    Of captions BLEU-4 / 100 takes the place of accuracy. Nothing where the foreground is not known.
     """
-    if any("saif" not in _split(run, "test") for run in runs):
+    common = set.intersection(*({run.config.seed for run in runs if run.config.paradigm == n} for n in paradigms(runs)))
+    kept = sorted((run for run in runs if run.config.seed in common), key=_seed)
+    saif = of_split(kept, "saif")
+    if not kept or set(saif) != set(paradigms(kept)):
         return Evidence({}, {}, {}, {})
-    names = paradigms(runs)
-    common = set.intersection(*({run.config.seed for run in _of(runs, name)} for name in names))
-    kept = [run for run in runs if run.config.seed in common]
-    curves = {
-        name: np.array([run.history["test_focus_accuracy"].dropna().to_numpy() for run in _of(kept, name)])
-        for name in names
-    }
-    return Evidence(
-        accuracy={name: _final(kept, name, "accuracy", "test") for name in names},
-        saif={name: _final(kept, name, "saif", "test") for name in names},
-        focus_accuracy=curves,
-        histogram={name: np.array([_split(run, "test")["histogram"] for run in _of(kept, name)]) for name in names},
-    )
+    accuracy, curves = of_split(kept, "accuracy"), {}
+    if kind(kept[0]) == "captions":
+        return Evidence({name: values / 100 for name, values in of_split(kept, "bleu4").items()}, saif, {}, {})
+    for name in paradigms(kept):
+        own = [run.history for run in kept if run.config.paradigm == name]
+        curves[name] = np.array([history["test_focus_accuracy"].dropna().to_numpy() for history in own])
+    return Evidence(accuracy, saif, curves, of_split(kept, "histogram"))
 
 
-def gallery(runs: Sequence[Run], count: int = 3) -> dict[str, Any]:
-    """The arguments of `plots.attention_gallery`: the first test instances as each paradigm's model sees them.
+def criteria(runs: Sequence[Result], claims: Iterable[str] = claim_tests.CLAIMS) -> dict[str, list[Criterion]]:
+    """Claim -> its criteria on runs of one task; none where a paradigm is missing. Captions have H1 alone."""
+    found = evidence(runs)
+    if kind(runs[0]) != "captions":
+        return claim_tests.measure(claims, found)
+    measured = claim_tests.CLAIMS["H1"].measure(found)
+    return {"H1": [replace(c, name=c.name.replace("accuracy", "BLEU-4 / 100")) for c in measured]}
 
-    Takes the runs of the smallest seed, whose instances all paradigms share.
 
-    Raises
-    ------
-    UserError
-        Where the runs kept no examples, see `fcamlib.computing.EXAMPLE_BYTES`.
+def claims_table(measured: Mapping[str, Mapping[str, Sequence[Criterion]]]) -> pd.DataFrame:
+    """Source -> claim -> criteria as a table: each claim's verdict on each source, and what was measured.
+
+    A row a criterion: mean and interval, what it needs, the number of seeds.
     """
-    first = min(run.config.seed for run in runs)
-    found = {run.config.paradigm: run.arrays("examples.npz") for run in runs if run.config.seed == first}
-    shared = next(iter(found.values()))
-    if not shared:
-        raise UserError(
-            f"no example was kept to draw, since an instance of '{task_title(runs[0])}' is too large: choose fewer "
-            "num_segments here; the tables and curves of the other notebooks need no examples."
-        )
-    return {
-        "segments": shared["segments"][:count],
-        "foreground": shared["foreground"][:count],
-        "labels": shared["label"][:count],
-        "label_names": _class_names(runs[0]),
-        "alpha": {p: found[p]["alpha"][:count] for p in paradigms(runs)},
-        "predictions": {p: found[p]["prediction"][:count] for p in paradigms(runs)},
-        "scores": {p: found[p]["s_y"][:count] for p in paradigms(runs)},
-    }
+    rows = []
+    for claim in dict.fromkeys(name for found in measured.values() for name in found):
+        for source, found in measured.items():
+            for c in found.get(claim, ()):
+                seeds = "exact" if c.is_exact else str(len(c.values))
+                shown = (c.name, interval_text(c.values), f"> {c.bound:g}", seeds)
+                rows.append((claim, source, verdict(list(found[claim])), *shown))
+            if claim in found and not found[claim]:
+                rows.append(
+                    (claim, source, verdict([]), "nothing: a paradigm or the foreground is not known", "", "", "0")
+                )
+    columns = ["id", "on", "verdict", "measured", "mean and interval", "needs", "n"]
+    return pd.DataFrame(rows, columns=columns).set_index(["id", "on", "verdict"])
 
 
-def _class_names(run: Run) -> Sequence[str]:
-    """Names of the classes; runs on mosaics that were stored without them have them in their config."""
-    names: Sequence[str] = run.summary.get("class_names", ()) or getattr(run.config.data, "foreground", ())
-    return names
+def gain_table(history: pd.DataFrame, by: Sequence[str], digits: int = 3) -> pd.DataFrame:
+    """The hybrid's gain and the verdict on the claim H1 as text, one row for each combination of `by`."""
+    rows = []
+    for row in gain_frame(history, by).to_dict("records"):
+        shown = {TITLES.get(name, name): row[name] for name in by}
+        for metric in ("saif", "accuracy"):
+            limits = [row[f"{metric}{end}"] for end in ("", "_low", "_high")]
+            shown[f"{TITLES[metric]} gain"] = "-" if np.isnan(limits[0]) else _limits_text(limits, digits, "+")
+        rows.append(shown | {"H1": row["verdict"], "n": row["n"]})
+    return pd.DataFrame(rows).set_index([TITLES.get(name, name) for name in by])
 
 
-def gallery_table(runs: Sequence[Run], count: int = 3) -> pd.DataFrame:
-    """The numbers of `gallery`: per instance and paradigm, attention on the foreground and score of the label."""
-    shown, rows = gallery(runs, count), []
-    for instance, label in enumerate(shown["labels"]):
-        for paradigm, alpha in shown["alpha"].items():
-            weight = float(alpha[instance][shown["foreground"][instance]].sum())
+def paired_table(
+    results: Sequence[Result], measure: str = "accuracy", pairs: Sequence[tuple[str, str]] = PAIRS, digits: int = 3
+) -> pd.DataFrame:
+    """Differences of methods on the same folds, by data set, with the corrected t-test; pairs that were run."""
+    rows = []
+    for name, history in fold_histories(results).items():
+        for first, second in pairs:
+            if not {first, second} <= set(history["method"]):
+                continue
+            t = paired_test(history, measure, first, second)
+            found = "no difference found" if t.low <= 0 <= t.high else "higher" if t.low > 0 else "lower"
             rows.append(
-                {"mosaic": instance, "label": shown["label_names"][label], "paradigm": LABELS.get(paradigm, paradigm)}
-                | {"a_z": round(weight, 2), "s_y": round(float(shown["scores"][paradigm][instance]), 2)}
+                {"data": name, "comparison": f"{label(first)} - {label(second)}"}
+                | {"difference": f"{t.difference:+.{digits}f}"}
+                | {"95 % interval": f"[{t.low:+.{digits}f}, {t.high:+.{digits}f}]", "p": f"{t.p:.2g}"}
+                | {"p (Wilcoxon)": "-" if t.p_wilcoxon is None else f"{t.p_wilcoxon:.2g}", "verdict": found}
             )
-    return pd.DataFrame(rows).set_index(["mosaic", "label"])
+    columns = ["data", "comparison", "difference", "95 % interval", "p", "p (Wilcoxon)", "verdict"]
+    return pd.DataFrame(rows, columns=columns).set_index(["data", "comparison"])
 
 
-def recorded_or(runs: Sequence[Run], recorded: Sequence[Run]) -> tuple[str, list[Run]]:
-    """Title and runs of the recorded task on mosaics with most runs; where there is none, `runs`, so titled."""
-    grouped = tasks(on_mosaics(recorded))
-    if not grouped:
-        return "no run is recorded here, so the runs above are shown again", list(runs)
-    title = max(grouped, key=lambda name: (len(grouped[name]), name))
-    return title, grouped[title]
+def paired_test(history: pd.DataFrame, measure: str, first: str, second: str) -> PairedTest:
+    """The test of `first` less `second` over the folds that both have."""
+    wide = history.pivot(index=["repeat", "fold"], columns="method", values=measure)[[first, second]].dropna()
+    difference = wide[first] - wide[second]
+    sizes = history[history["method"] == first].groupby("repeat")["n"]
+    num_test, num_bags = float(sizes.mean().mean()), float(sizes.sum().mean())
+    by_repeat = difference.groupby("repeat").mean().to_numpy(dtype=np.float64)
+    return corrected_t_test(difference.to_numpy(dtype=np.float64), num_test / (num_bags - num_test), by_repeat)
 
 
-def on_mosaics(runs: Sequence[Run]) -> list[Run]:
-    """Those of the runs whose segments are pictures."""
-    return [run for run in runs if isinstance(run.config.data, MosaicsConfig)]
-
-
-def selection_table(runs: Sequence[Run]) -> pd.DataFrame:
-    """Learning rates compared on validation data: score of each and the one chosen."""
-    rows = []
-    for run in runs:
-        for row in run.summary["selection"]:
-            phase = run.config.phases[row["phase"]].paradigm
-            score = row["failure"] or f"{row['validation_accuracy']:.3f}"
-            rows.append(
-                {"paradigm": LABELS.get(run.config.paradigm, run.config.paradigm), "seed": run.config.seed}
-                | {"phase": LABELS[phase], "learning rate": row["learning_rate"], "validation accuracy": score}
-                | {"chosen": "yes" if row["chosen"] else ""}
-            )
-    return pd.DataFrame(rows, columns=["paradigm", "seed", "phase", "learning rate", "validation accuracy", "chosen"])
-
-
-def provenance_table(runs: Sequence[Run]) -> pd.DataFrame:
-    """Where recorded numbers come from: commit, date, device, seconds of training."""
-    rows = []
-    for run in runs:
-        source = run.summary["provenance"]
-        device = f"{source['device']}, {run.config.training.threads} thread(s)"
-        rows.append(
-            {
-                "run": run.folder.name,
-                "seed": run.config.seed,
-                "commit": source["commit"] or "none",
-                "date": source["date"],
-                "device": device,
-                "precision": run.config.training.precision,
-                "torch": source["packages"]["torch"],
-                "seconds": round(source["train_seconds"]),
-            }
-        )
-    return pd.DataFrame(rows).set_index("run")
-
-
-def figure_provenance(runs: Sequence[Run], notebook: str) -> dict[str, object]:
-    """What `plots.save` writes beside a figure: the notebook and the runs it was drawn from."""
-    return figure_record(notebook, tasks(runs))
-
-
-def _of(runs: Sequence[Run], paradigm: str) -> list[Run]:
-    return sorted((run for run in runs if run.config.paradigm == paradigm), key=lambda run: run.config.seed)
-
-
-def _split(run: Run, split: str) -> dict[str, Any]:
-    return run.summary["splits"][split]
-
-
-def _final(runs: Sequence[Run], paradigm: str, metric: str, split: str) -> NDArray[np.float64]:
-    values = [_split(run, split).get(metric) for run in _of(runs, paradigm)]
-    return np.array([] if None in values else values, dtype=np.float64)
-
-
-def history_table(runs: Sequence[Run], split: str = "test") -> pd.DataFrame:
-    """Mean focus accuracy over seeds at the first epoch, a fifth, half and the end of training."""
-    history = history_frame(runs, split)
-    last = int(history["epoch"].max())
-    shown = sorted({1, max(1, last // 5), max(1, last // 2), last})
-    means = history[history["epoch"].isin(shown)].groupby(["paradigm", "epoch"])["focus_accuracy"].mean().unstack()
-    means = means.loc[paradigms(runs)].rename(index=LABELS)
-    return means.rename(columns=lambda epoch: f"epoch {epoch}").rename_axis(columns="focus accuracy").round(3)
-
-
-def jensen_table(runs: Sequence[Run], split: str = "test") -> pd.DataFrame:
-    """LVML and hard-attention loss of the same trained models, in nats: LVML is never above."""
-    rows = []
-    for run in runs:
-        losses = {p: run.summary["aggregations"][split][p]["loss"] for p in ("lvml", "hard")}
-        rows.append(
-            {"id": "J1", "model trained with": LABELS.get(run.config.paradigm, run.config.paradigm)}
-            | {"LVML loss": round(losses["lvml"], 3), "HA loss": round(losses["hard"], 3), "n": _split(run, split)["n"]}
-            | {"verdict": "holds" if losses["lvml"] <= losses["hard"] else "fails"}
-        )
-    return pd.DataFrame(rows).set_index("id")
+def fold_histories(results: Iterable[Result]) -> dict[str, pd.DataFrame]:
+    """Title of each data set -> the rows of its cross-validation, of several the one with most repeats."""
+    found: dict[str, pd.DataFrame] = {}
+    for result in sorted(results, key=lambda r: (r.config.repeats, len(r.config.methods), r.folder.name)):
+        found[result.summary["title"]] = result.history
+    return dict(sorted(found.items()))

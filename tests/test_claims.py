@@ -8,6 +8,7 @@ import pytest
 from fcamlib.claims import CLAIMS, Criterion, Evidence, verdict
 
 SEEDS = 3
+ON_RUNS = [name for name, claim in CLAIMS.items() if Evidence in claim.measured]
 
 
 def seeds(value: float, spread: float = 0.01) -> np.ndarray:
@@ -56,7 +57,7 @@ def verdict_on(name: str, found: Evidence) -> str:
     return verdict(CLAIMS[name].measure(found))
 
 
-@pytest.mark.parametrize("name", list(CLAIMS))
+@pytest.mark.parametrize("name", ON_RUNS)
 def test_every_claim_holds_on_numbers_made_for_it(name: str) -> None:
     assert verdict_on(name, evidence()) == "holds"
 
@@ -84,7 +85,7 @@ def test_claims_fail_where_numbers_contradict_them(name: str, changes: dict) -> 
 def test_one_seed_decides_nothing() -> None:
     whole = evidence()
     one = Evidence(**{n: {p: a[:1] for p, a in getattr(whole, n).items()} for n in Evidence.__dataclass_fields__})
-    assert {verdict_on(name, one) for name in CLAIMS} == {"undecided"}
+    assert {verdict_on(name, one) for name in ON_RUNS} == {"undecided"}
 
 
 def test_a_missing_paradigm_is_not_run() -> None:

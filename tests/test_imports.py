@@ -19,7 +19,7 @@ SMALL = {"num_train": 64, "num_validation": 32, "num_test": 32, "num_segments": 
 OPTIONS = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", str(value))]
 # What notebooks import to show stored results.
 READERS = (
-    "import fcamlib.bags.tables, fcamlib.captioning.tables, fcamlib.studies.tables, fcamlib.theory.tables",
+    "import fcamlib.examples, fcamlib.theory.tables",
     "import fcamlib.captioning.runs, fcamlib.studies.study, fcamlib.theory.sweep",
     "from fcamlib import claims, course, notebook, plots, runs, store, tables",
 )

@@ -15,6 +15,7 @@ from fcamlib.config import (
     RECORDED_STUDIES,
     CaptionRunConfig,
     CrossValidationConfig,
+    MosaicsConfig,
     RunConfig,
     StudyConfig,
     stored_class,
@@ -138,17 +139,21 @@ def test_measures_of_a_record_agree_with_each_other(folder: Path) -> None:
         assert row["validation_accuracy"] == max(r["validation_accuracy"] for r in others)
 
 
+def on_mosaics() -> list[store.Run]:
+    return [run for run in store.recorded_runs() if isinstance(run.config.data, MosaicsConfig)]
+
+
 def test_the_readme_shows_the_recorded_numbers() -> None:
-    for title, runs in tables.tasks(tables.on_mosaics(store.recorded_runs())).items():
+    for title, runs in tables.tasks(on_mosaics()).items():
         readme = (ROOT / "README.md").read_text("utf-8")
         assert title in readme
-        for line in tables.markdown(tables.results_table(runs)).splitlines()[2:]:
+        for line in tables.markdown(tables.means(tables.frame(runs))).splitlines()[2:]:
             assert line in readme, f"README.md lacks the row {line}"
 
 
 def test_the_picture_in_the_readme_was_drawn_from_the_records() -> None:
     drawn_from = json.loads((ROOT / "figures" / "overview.json").read_text("utf-8"))["runs"]
-    assert {run.folder.name for run in tables.on_mosaics(store.recorded_runs())} <= set(drawn_from)
+    assert {run.folder.name for run in on_mosaics()} <= set(drawn_from)
 
 
 def test_the_readme_shows_the_digits_as_the_committed_notebook_does() -> None:

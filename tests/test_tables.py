@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcamlib import computing, tables
+from fcamlib import computing, examples, tables
 from fcamlib.computing import trained_model
 from fcamlib.config import experiment
 from fcamlib.errors import UserError
@@ -52,7 +52,7 @@ def test_the_last_epoch_of_the_history_is_the_final_measure(runs: list[Run]) -> 
 
 
 def test_results_table_shows_mean_and_interval(runs: list[Run]) -> None:
-    table = tables.results_table(runs)
+    table = tables.means(tables.frame(runs))
     assert list(table.index) == ["SA", "HA", "LVML", "hybrid"]
     values = [run.summary["splits"]["test"]["saif"] for run in of(runs, "lvml")]
     mean, low, high = t_interval(values)
@@ -61,7 +61,7 @@ def test_results_table_shows_mean_and_interval(runs: list[Run]) -> None:
 
 def test_one_seed_shows_no_interval(runs: list[Run]) -> None:
     one = [run for run in runs if run.config.seed == 1]
-    assert "[" not in str(tables.results_table(one).loc["SA", "accuracy"])
+    assert "[" not in str(tables.means(tables.frame(one)).loc["SA", "accuracy"])
 
 
 def test_histograms_are_means_over_seeds(runs: list[Run]) -> None:
@@ -81,8 +81,10 @@ def test_history_frame_has_every_epoch_of_every_run(runs: list[Run]) -> None:
 def test_gallery_shows_the_same_instances_to_every_paradigm(runs: list[Run]) -> None:
     for run in of(runs, "soft") + of(runs, "hybrid"):
         if run.config.seed == 0:
-            np.testing.assert_array_equal(run.arrays("examples.npz")["segments"][:3], tables.gallery(runs)["segments"])
-    shown = tables.gallery(runs)
+            np.testing.assert_array_equal(
+                run.arrays("examples.npz")["segments"][:3], examples.gallery(runs)["segments"]
+            )
+    shown = examples.gallery(runs)
     for alpha in shown["alpha"].values():
         np.testing.assert_allclose(alpha.sum(axis=1), 1, atol=1e-6)
 
@@ -97,11 +99,7 @@ def test_as_many_examples_are_kept_as_are_small(monkeypatch: pytest.MonkeyPatch,
         assert {name: len(values) for name, values in kept.items()} == dict.fromkeys(kept, number)
         assert bool(kept) == (number > 0)
     with pytest.raises(UserError, match=r"an instance of 'digits, m = 3, .*' is too large: choose fewer num_segments"):
-        tables.gallery(run_all(configs[2:]))
-
-
-def test_lvml_loss_is_never_above_the_hard_loss(runs: list[Run]) -> None:
-    assert set(tables.jensen_table(runs)["verdict"]) == {"holds"}
+        examples.gallery(run_all(configs[2:]))
 
 
 def test_paired_seeds_only_count_in_claims(runs: list[Run]) -> None:
@@ -109,16 +107,51 @@ def test_paired_seeds_only_count_in_claims(runs: list[Run]) -> None:
     assert {len(values) for values in tables.evidence(without).saif.values()} == {1}
 
 
-def test_tasks_keep_apart_what_was_trained_differently(runs: list[Run], tmp_path: Path) -> None:
+def test_tasks_stand_in_the_order_of_their_numbers(runs: list[Run]) -> None:
     assert list(tables.tasks(runs)) == ["digits, m = 5, 64 mosaics, 4 epochs"]
-    assert tables.recorded_or(runs, [])[1] == runs
+    assert tables.recorded(runs)[1] and tables.ordered(["x", "hybrid", "soft"]) == ["soft", "hybrid", "x"]
+    sizes = [(m, n) for m in (5, 20, 100) for n in (300, 9000, 30000)]
+    made = [fake({**SMALL, "seeds": (0,), "paradigms": "soft", "num_segments": m, "num_train": n}) for m, n in sizes]
+    assert list(tables.tasks(made[::-1])) == [f"a task, m = {m}, {n:,} mosaics, 4 epochs" for m, n in sizes]
 
 
-def test_tasks_stand_in_the_order_of_their_numbers(monkeypatch: pytest.MonkeyPatch, runs: list[Run]) -> None:
-    titles = [f"CIFAR-10 (JPEG copy), m = {m}, {n} mosaics" for m in (5, 20, 100) for n in ("300", "9,000", "30,000")]
-    given = iter(titles[::-1])
-    monkeypatch.setattr(tables, "task_title", lambda run: next(given))
-    assert list(tables.tasks(runs[:1] * len(titles))) == titles
+def fake(given: dict, title: str = "a task") -> Run:
+    """An unfinished run with a title."""
+    (config,) = experiment(given).configs()
+    run = Run(Path("nowhere") / config.name)
+    run.__dict__.update(config=config, summary={"title": title})
+    return run
+
+
+@pytest.mark.parametrize(
+    ("changes", "titles"),
+    [
+        ({}, [""]),
+        ({"learning_rates": "0.01"}, [", learning rate 0.01", ", learning rate 0.05"]),
+        ({"momentum": 0.5}, [", optimizer ['sgd', 0.5]", ", optimizer ['sgd', 0.9]"]),
+        ({"focus_network": "linear"}, [", focus digits", ", focus linear"]),
+        ({"precision": "float64", "threads": 2}, [""]),
+    ],
+)
+def test_what_differs_in_more_than_paradigm_and_seed_is_never_pooled(changes: dict, titles: list[str]) -> None:
+    given = {**SMALL, "paradigms": "soft"}
+    made = [fake({**given, "seeds": (0,)}), fake({**given, **changes, "seeds": (1,)})]
+    found = tables.tasks(made)
+    assert [name.removeprefix("a task, m = 5, 64 mosaics, 4 epochs") for name in found] == titles
+    assert sum(len(group) for group in found.values()) == 2
+
+
+def test_each_switch_of_the_hybrid_is_compared_with_the_same_others() -> None:
+    given = {**SMALL, "seeds": (0,)}
+    made = [fake({**given, "paradigms": name}) for name in ("soft", "hard", "lvml")]
+    made += [fake({**given, "paradigms": "hybrid", "switch_epoch": switch}) for switch in (1, 3)]
+    found = tables.tasks(made)
+    assert [tables.paradigms(group) for group in found.values()] == [["soft", "hard", "lvml", "hybrid"]] * 2
+    assert [tables.switch_epoch(group) for group in found.values()] == [1, 3]
+    slower = [fake({**given, "paradigms": name, "learning_rates": "0.01"}) for name in ("soft", "hard", "hybrid")]
+    both = tables.tasks([*made[:4], *slower])
+    assert [name.rsplit("learning rate ")[1] for name in both] == ["0.01", "0.05"]
+    assert [len(group) for group in both.values()] == [3, 4]
 
 
 def test_stored_weights_give_the_stored_scores(runs: list[Run]) -> None:

@@ -21,7 +21,6 @@ import pandas as pd
 from ledger import STATEMENTS, Task, all_tasks, recorded_tasks, rerun_command
 
 from fcamlib import plots, store, tables
-from fcamlib.bags import tables as fold_tables
 from fcamlib.claims import Criterion
 from fcamlib.config import CrossValidationConfig
 from fcamlib.metrics import t_interval
@@ -142,11 +141,8 @@ def page(tasks: Sequence[Task], results: Sequence[Stored[CrossValidationConfig]]
 
 def benchmarks_table(results: Sequence[Stored[CrossValidationConfig]]) -> pd.DataFrame:
     """The part of H1 that needs no foreground: accuracy of the hybrid less SA's and HA's on the same folds."""
-    parts = []
-    for title, history in fold_tables.by_data_set(results).items():
-        found = fold_tables.paired_table(history, pairs=HYBRID_PAIRS).reset_index()
-        parts.append(found.assign(data=title).set_index("data"))
-    return pd.concat(parts)[["comparison", "difference", "95 % interval", "verdict"]]
+    found = tables.paired_table(results, pairs=HYBRID_PAIRS).reset_index("comparison")
+    return found[["comparison", "difference", "95 % interval", "verdict"]]
 
 
 def rows(tasks: Sequence[Task]) -> list[dict[str, Any]]:

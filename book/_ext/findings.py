@@ -19,7 +19,8 @@ import pandas as pd
 import yaml
 
 from fcamlib import paths, plots, store, tables
-from fcamlib.config import experiment
+from fcamlib.claims import verdict
+from fcamlib.config import MosaicsConfig, experiment
 from fcamlib.config.flow import FlowExperiment
 from fcamlib.metrics import t_interval
 from fcamlib.runs import run_all
@@ -42,9 +43,9 @@ def sentence(title: str, runs: list[Run]) -> str:
     means = {p: f"{t_interval(values)[0]:.2f}" for p, values in saif.items() if values}
     seeds = len({run.config.seed for run in runs})
     said = ", ".join(f"{tables.LABELS[p]} {mean}" for p, mean in means.items())
-    verdict = tables.verdicts(runs)["H1"]
+    found = verdict(tables.criteria(runs, ["H1"])["H1"])
     count = "one seed" if seeds == 1 else f"{seeds} seeds"
-    return f"- **{title}** ({count}): SAIF {said}. That the hybrid is at least as good as SA and HA: *{verdict}*.\n"
+    return f"- **{title}** ({count}): SAIF {said}. That the hybrid is at least as good as SA and HA: *{found}*.\n"
 
 
 def quantity(value: float) -> str:
@@ -211,9 +212,11 @@ def captions_benchmark(path: Path) -> str:
 def main(parameters: Path, folder: Path) -> None:
     """Write findings.md and overview.svg into `folder`."""
     runs = run_all(experiment(yaml.safe_load(parameters.read_text("utf-8"))).configs())
-    grouped = tables.tasks(runs) | tables.tasks(tables.on_mosaics(store.recorded_runs()))
+    grouped = tables.tasks(runs) | tables.tasks(
+        run for run in store.recorded_runs() if isinstance(run.config.data, MosaicsConfig)
+    )
     every = [run for group in grouped.values() for run in group]
-    figure = plots.accuracy_saif_summary(tables.summary_frame(grouped))
+    figure = plots.accuracy_saif_summary(tables.summary_frame(every))
     plots.save(figure, "overview", folder, tables.figure_provenance(every, "02_accuracy_and_saif"))
     text = "## What was found\n\n"
     text += "".join(sentence(title, group) for title, group in grouped.items()) + "\n"

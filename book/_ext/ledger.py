@@ -13,9 +13,8 @@ from typing import Any
 import nbformat
 import notebook_files
 
-from fcamlib import notebook, store, tables
-from fcamlib.captioning import tables as caption_tables
-from fcamlib.claims import CLAIMS, Criterion, Verdict, verdict
+from fcamlib import claims, notebook, store, tables
+from fcamlib.claims import CLAIMS, Criterion, Incentives, Verdict, verdict
 from fcamlib.config import (
     RECORDED_STUDIES,
     SCHEDULES,
@@ -32,26 +31,11 @@ from fcamlib.config import (
 )
 from fcamlib.config.flow import FlowExperiment
 from fcamlib.runs import run_all
-from fcamlib.store import Run, Stored
-from fcamlib.studies import tables as study_tables
+from fcamlib.store import Stored
 from fcamlib.theory import tables as theory_tables
-from fcamlib.theory.claims import NEEDED, incentive_criteria, path_criteria
 from fcamlib.theory.sweep import Sweep, sweep
 
-# The paper's claims: how the models move, where they end, the hybrid, and the explanation.
-STATEMENTS = {
-    "D1": CLAIMS["D1"].statement,
-    "D2": CLAIMS["D2"].statement,
-    "D3": CLAIMS["D3"].statement,
-    "D4": "the classification model converges faster under LVML than under SA and HA",
-    "S1": CLAIMS["S1"].statement,
-    "S2": CLAIMS["S2"].statement,
-    "S3": CLAIMS["S3"].statement,
-    "H1": CLAIMS["H1"].statement,
-    "I1": "SA's incentive to focus falls with the attention on the foreground",
-    "I2": "HA's incentive rises with it",
-    "I3": "LVML's incentive is above HA's at little attention and above SA's at much",
-}
+STATEMENTS = {name: claim.statement for name, claim in CLAIMS.items()}
 ON_RUNS = ("D1", "D2", "D3", "S1", "S2", "S3", "H1")
 # Notebooks that compute runs -> what they change in their parameters, one entry for each set of runs.
 RUNS: dict[str, list[dict[str, Any]]] = {
@@ -176,26 +160,25 @@ def recorded_tasks() -> list[Task]:
 
 def run_tasks(folder: Path) -> list[Task]:
     """The tasks on which models were trained: those of the notebooks, then the recorded ones."""
-    live: list[Run] = []
+    live: list[Stored[Any]] = []
     for name, variants in RUNS.items():
         experiment = notebook.parameters(parameters_of(folder / f"{name}.ipynb"))
         for changes in variants:
             live += run_all(experiment.model_copy(update=changes).configs())
-    grouped: dict[str, list[Run]] = {}
+    grouped: dict[str, list[Stored[Any]]] = {}
     for run in live:  # in the notebooks' order, which `tables.tasks` does not keep
-        grouped.setdefault(tables.task_title(run), []).append(run)
+        grouped.setdefault(tables.title(run), []).append(run)
     grouped = {title: tables.tasks(group)[title] for title, group in grouped.items()}
     kept = [run for run in store.recorded_runs() if run.config.paradigm in SCHEDULES]
     grouped |= {title: group for title, group in tables.tasks(kept).items() if title not in grouped}
     return [run_task(title, group) for title, group in grouped.items()]
 
 
-def run_task(title: str, runs: Sequence[Run]) -> Task:
+def run_task(title: str, runs: Sequence[Stored[Any]]) -> Task:
     """Criteria on the runs of one task, over the seeds that all paradigms have."""
     config, name = runs[0].config, str(runs[0].summary["title"])
     seeds = set.intersection(*({r.config.seed for r in runs if r.config.paradigm == p} for p in tables.paradigms(runs)))
     is_recorded, book = all(run.is_recorded for run in runs), NOTEBOOK_OF[type(config.data)]
-    found = tables.evidence(runs) if seeds else None
     return Task(
         name=name,
         settings=title.removeprefix(str(runs[0].summary["title"])).removeprefix(", "),
@@ -204,7 +187,7 @@ def run_task(title: str, runs: Sequence[Run]) -> Task:
         seeds=str(len(seeds)),
         instances=f"{runs[0].summary['splits']['test']['n']:,} test",
         command=rerun_command(runs) if is_recorded else papermill_command(book),
-        criteria={c: criteria for c in ON_RUNS if found and (criteria := CLAIMS[c].measure(found))},
+        criteria={claim: found for claim, found in tables.criteria(runs).items() if found} if seeds else {},
         results=tuple(runs),
         figures=figures_of_runs(title, runs[0].config, is_recorded),
     )
@@ -224,11 +207,17 @@ def figures_of_runs(title: str, config: RunConfig, is_recorded: bool) -> dict[st
         else:
             curves = {"D": "fig-text-learning-curves", "H": "fig-text-learning-curves"}
             shown = {"S": f"fig-text-heatmaps-{encoder}"} | (curves if encoder == "embedding" else {})
-    elif is_recorded and title != tables.recorded_or([], store.recorded_runs())[0]:
+    elif is_recorded and title != most_runs():
         shown["H"] = "fig-key"  # on the landing page; the notebook's figures are of the task with most runs
     else:
         return {}
     return {claim: shown.get(claim[0]) for claim in ON_RUNS}
+
+
+def most_runs() -> str:
+    """Title of the recorded task on mosaics with most runs, which the notebooks' figures show."""
+    groups = tables.tasks([run for run in store.recorded_runs() if isinstance(run.config.data, MosaicsConfig)])
+    return max(groups, key=lambda title: len(groups[title]), default="")
 
 
 def caption_tasks() -> list[Task]:
@@ -242,10 +231,10 @@ def caption_tasks() -> list[Task]:
             seeds=str(len({run.config.seed for run in runs})),
             instances=f"{runs[0].summary['splits']['test']['n_objects']:,} objects",
             command=rerun_command(runs),
-            criteria={"H1": caption_tables.criteria(runs)},
+            criteria=tables.criteria(runs),
             results=tuple(runs),
         )
-        for title, runs in caption_tables.tasks(store.recorded(CaptionRunConfig)).items()
+        for title, runs in tables.tasks(store.recorded(CaptionRunConfig)).items()
     ]
 
 
@@ -267,18 +256,17 @@ def study_tasks() -> list[Task]:
         found = store.find(study_experiment(RECORDED_STUDIES[name]).config())
         if found is None or not found.is_recorded:
             continue
-        history = study_tables.by_switch(found.history) if name == "switches" else found.history
-        counts = study_tables.gain_frame(history, by)["verdict"].value_counts()
-        criteria = study_tables.criteria(history, by)
+        counts = claims.gain_frame(found.history, by)["verdict"].value_counts()
+        criteria = claims.gain_criteria(found.history, by)
         words = ", ".join(f"{verdict} for {counts.get(verdict, 0)}" for verdict in ("holds", "undecided", "fails"))
         made.append(
             Task(
                 name=f"{found.summary['title']}, study of {called}",
-                settings=study_tables.title(found).removeprefix(f"{found.summary['title']}, "),
+                settings=tables.title(found).removeprefix(f"{found.summary['title']}, "),
                 notebook=book,
                 kept="recorded",
                 seeds=str(len(found.config.seeds)),
-                instances=f"{int(history['num_test'].iloc[0]):,} test",
+                instances=f"{int(found.history['num_test'].iloc[0]):,} test",
                 command=f"fcam rerun {found.folder.name}",
                 criteria={"H1": criteria},
                 results=(found,),
@@ -307,13 +295,13 @@ def sweep_task(found: Sweep) -> Task:
     book = SWEEPS[0] if isinstance(data, OrthogonalConfig) else SWEEPS[1]
     return Task(
         name=f"{title}, fixed focus",
-        settings=theory_tables.sweep_title(found).removeprefix(title).removeprefix(", "),
+        settings=tables.title(found.stored).removeprefix(title).removeprefix(", "),
         notebook=book,
         kept="recorded" if found.is_recorded else "live",
         seeds=str(len(found.config.seeds)),
         instances=f"{data.num_train:,} training",
         command=rerun_command([found.stored]) if found.is_recorded else papermill_command(book),
-        criteria={c: incentive_criteria(c, incentives) for c in NEEDED if c.startswith("I")},
+        criteria=claims.measure(CLAIMS, Incentives(incentives)),
         results=(found.stored,),
     )
 
@@ -331,7 +319,7 @@ def flow_tasks(folder: Path) -> list[Task]:
             seeds="exact",
             instances="-",
             command=papermill_command(FLOW),
-            criteria={c: path_criteria(c, found) for c in NEEDED if c.startswith("D")},
+            criteria=claims.measure(CLAIMS, found),
         )
         for setting, found in paths.items()
     ]

@@ -15,30 +15,18 @@ from typing import Any
 import pandas as pd
 
 from fcamlib import store, tables
-from fcamlib.captioning import tables as caption_tables
 from fcamlib.config import CaptionRunConfig, CrossValidationConfig, FixedFocusConfig, RunConfig, StudyConfig
-from fcamlib.store import Run, Stored
-from fcamlib.studies import tables as study_tables
-from fcamlib.theory import tables as theory_tables
-from fcamlib.theory.sweep import Sweep
+from fcamlib.store import Stored
 
 KINDS = (RunConfig, CaptionRunConfig, FixedFocusConfig, CrossValidationConfig, StudyConfig)
 
 
+PREFIXES = {"captions": "captions of ", "fixed_focus": "fixed focus, ", "study": "study, "}
+
+
 def title(result: Stored[Any]) -> str:
     """One line on what was computed."""
-    match result.config:
-        case RunConfig():
-            return tables.task_title(Run(result.folder))
-        case CaptionRunConfig():
-            return "captions of " + caption_tables.task_title(result)
-        case FixedFocusConfig():
-            return "fixed focus, " + theory_tables.sweep_title(Sweep(result))
-        case CrossValidationConfig() as config:
-            return f"{result.summary['title']}, {config.repeats} cross-validations of {config.folds} folds"
-        case StudyConfig():
-            return "study, " + study_tables.title(result)
-    raise TypeError(f"no title is known for {result.folder.name}")
+    return PREFIXES.get(tables.kind(result), "") + tables.title(result)
 
 
 def trainings(result: Stored[Any]) -> int:

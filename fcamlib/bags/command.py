@@ -82,7 +82,7 @@ def crossval_command(**options: str | None) -> None:
     """
     config = cross_validation({name: value for name, value in options.items() if value is not None})
     from fcamlib.bags.cross_validation import cross_validate
-    from fcamlib.bags.tables import results_table
+    from fcamlib.tables import frame, means
 
     done = 0
 
@@ -96,5 +96,6 @@ def crossval_command(**options: str | None) -> None:
         )
 
     found = cross_validate(config, on_row)
-    click.echo(results_table(found.history).to_string())
+    measures = ("accuracy", "auc", "calibration_error", "loss", "attention_entropy")
+    click.echo(means(frame([found]), measures=measures, spread="sd").to_string())
     click.echo(f"in {found.folder}")

@@ -65,7 +65,7 @@ def study_command(name: str | None, list_only: bool, fresh: bool, as_json: bool,
         return
     from fcamlib.heap import keep_freed_memory
     from fcamlib.studies.study import study
-    from fcamlib.studies.tables import results_table
+    from fcamlib.tables import METRICS, frame, means
 
     keep_freed_memory()
     with _bar(config) as on_row:
@@ -74,7 +74,7 @@ def study_command(name: str | None, list_only: bool, fresh: bool, as_json: bool,
         rows = json.loads(found.history.to_json(orient="records"))
         click.echo(json.dumps({"name": config.name, "folder": str(found.folder), "rows": rows}))
         return
-    click.echo(results_table(found.history).to_string())
+    click.echo(means(frame([found]), measures=METRICS).to_string())
     click.echo(f"\n{config.name}: means and 95 % t-intervals over {len(config.seeds)} seeds, in {found.folder}")
 
 

@@ -9,16 +9,15 @@ import pandas as pd
 from jaxtyping import Float
 
 from fcamlib import store
-from fcamlib.claims import Criterion, verdict
+from fcamlib.claims import Incentives, Paths, measure
 from fcamlib.config.base import Frozen
 from fcamlib.config.fixed_focus import FixedFocusConfig, FixedFocusExperiment
 from fcamlib.config.flow import FlowExperiment
 from fcamlib.config.orthogonal import OrthogonalConfig
 from fcamlib.origins import figure_record
-from fcamlib.tables import LABELS, interval_text
+from fcamlib.tables import LABELS, claims_table, interval_text
 from fcamlib.theory import fixed_focus
 from fcamlib.theory import flow as gradient_flow
-from fcamlib.theory.claims import ExactCriterion, Paths, incentive_criteria, path_criteria
 from fcamlib.theory.hessian import hessian_spectrum
 from fcamlib.theory.sweep import Sweep, flow_time
 
@@ -153,14 +152,12 @@ def trained_paths(training: pd.DataFrame) -> Paths:
 
 def path_claims(paths: dict[str, Paths], claims: Sequence[str] = ("D1", "D2", "D3", "D4")) -> pd.DataFrame:
     """Each claim's verdict on each source of trajectories, and what was measured."""
-    measured = {(claim, source): path_criteria(claim, found) for claim in claims for source, found in paths.items()}
-    return _claims(measured, "on")
+    return claims_table({source: measure(claims, found) for source, found in paths.items()})
 
 
 def incentive_claims(sweeps: dict[str, pd.DataFrame], claims: Sequence[str] = ("I1", "I2", "I3")) -> pd.DataFrame:
     """I1 to I3 on the last epoch of each sweep, and what was measured."""
-    found = {source: last_incentives(sweep) for source, sweep in sweeps.items()}
-    return _claims({(c, source): incentive_criteria(c, found[source]) for c in claims for source in sweeps}, "on")
+    return claims_table({name: measure(claims, Incentives(last_incentives(sweep))) for name, sweep in sweeps.items()})
 
 
 def last_incentives(sweep: pd.DataFrame) -> dict[str, Float[np.ndarray, "R A"]]:
@@ -249,20 +246,6 @@ def _distances(group: pd.DataFrame, measure: str) -> Float[np.ndarray, " R"]:
     theory = group[f"{measure} in theory"]
     squares = ((group[measure] - theory) ** 2).groupby(group["seed"]).mean()
     return 100 * np.sqrt(squares.to_numpy(dtype=np.float64)) / float(theory.max() - theory.min())
-
-
-def _claims(measured: dict[tuple[str, str], list[Criterion]], source: str) -> pd.DataFrame:
-    """Claims with their verdicts, and a row per criterion: mean and interval, bound, number of seeds."""
-    rows = []
-    for (claim, place), criteria in measured.items():
-        if not criteria:
-            rows.append((claim, place, verdict(criteria), "nothing: a paradigm is missing", "", "", "0"))
-        for c in criteria:
-            seeds = "exact" if isinstance(c, ExactCriterion) else str(len(c.values))
-            value = interval_text(c.values, 3)
-            rows.append((claim, place, verdict(criteria), c.name, value, f"> {c.bound:g}", seeds))
-    columns = ["id", source, "verdict", "measured", "value", "needs", "n"]
-    return pd.DataFrame(rows, columns=columns).set_index(["id", source, "verdict"])
 
 
 def sweep_title(found: Sweep) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,12 @@ from fcamlib.__main__ import main
 from fcamlib.bags.command import cross_validation, default_methods
 from fcamlib.bags.cross_validation import cross_validate
 from fcamlib.bags.metrics import attention_entropy, auc, calibration_error
-from fcamlib.bags.tables import corrected_t_test, paired_table, paired_test, results_table
 from fcamlib.config import BagsConfig, CrossValidationConfig
 from fcamlib.data.bags import bags_task
 from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import StoreError, UserError
+from fcamlib.metrics import corrected_t_test
+from fcamlib.tables import TRUTHLESS, frame, means, paired_table, paired_test
 
 # --- measures ---------------------------------------------------------------------------------------------------------
 
@@ -84,22 +86,24 @@ def history(values: dict[str, list[float | None]], sizes: list[int]) -> pd.DataF
 
 
 def test_tables_weight_folds_by_their_bags_and_pair_the_same_folds() -> None:
-    frame = history({"hybrid": [0.5, 1.0, 0.75, 1.0], "soft": [0.25, 1.0, 1.0, 0.5]}, [8, 2, 4, 6]).sample(
+    rows = history({"hybrid": [0.5, 1.0, 0.75, 1.0], "soft": [0.25, 1.0, 1.0, 0.5]}, [8, 2, 4, 6]).sample(
         frac=1, random_state=0
     )
-    table = results_table(frame)
+    config = SimpleNamespace(kind="cross-validation", repeats=2, folds=2, methods=("soft", "hybrid"))
+    result = SimpleNamespace(config=config, summary={"title": "b"}, history=rows, folder=Path("b"))
+    table = means(frame([result]), measures=TRUTHLESS, spread="sd")
     assert list(table.index) == ["SA", "hybrid"]
     hybrid = np.array([(8 * 0.5 + 2) / 10, (4 * 0.75 + 6) / 10])
     assert table.loc["hybrid", "accuracy"] == f"{hybrid.mean():.3f} ± {hybrid.std(ddof=1):.3f}"
-    assert table.loc["hybrid", "attention entropy"] == "-" and table.loc["hybrid", "folds"] == 4
-    found = paired_test(frame, "accuracy", "hybrid", "soft")
+    assert table.loc["hybrid", "attention entropy"] == "-" and table.loc["hybrid", "repeats"] == "2"
+    found = paired_test(rows, "accuracy", "hybrid", "soft")
     assert found.difference == pytest.approx((0.25 + 0 - 0.25 + 0.5) / 4)
     expected = corrected_t_test(np.array([0.25, 0, -0.25, 0.5]), 5 / 5, np.array([0.125, 0.125]))  # 10 bags, 5 a fold
     assert found == expected
-    text = paired_table(frame)
-    assert list(text.index) == ["hybrid - SA"] and text.loc["hybrid - SA", "verdict"] == "no difference found"
-    frame.loc[(frame["method"] == "hybrid") & (frame["fold"] == 0), "auc"] = None
-    assert paired_test(frame, "auc", "hybrid", "soft").difference == pytest.approx(0.25)
+    text = paired_table([result])
+    assert list(text.index) == [("b", "hybrid - SA")] and text["verdict"].tolist() == ["no difference found"]
+    rows.loc[(rows["method"] == "hybrid") & (rows["fold"] == 0), "auc"] = None
+    assert paired_test(rows, "auc", "hybrid", "soft").difference == pytest.approx(0.25)
 
 
 # --- ABMIL ------------------------------------------------------------------------------------------------------------

@@ -14,9 +14,8 @@ from pandas.testing import assert_frame_equal
 from safetensors.torch import load_file
 from small_captions import SMALL, config, model_of, small_task
 
-from fcamlib import plots, store
+from fcamlib import examples, plots, store, tables
 from fcamlib.__main__ import main
-from fcamlib.captioning import tables as caption_tables
 from fcamlib.captioning import training as caption_training
 from fcamlib.captioning.evaluation import CaptionEvaluator
 from fcamlib.captioning.runs import CaptionRun, caption_run
@@ -240,25 +239,25 @@ def test_frozen_features_of_a_folder_in_the_layout_of_coco(monkeypatch: pytest.M
     assert kept["alpha"].shape[::2] == (6, 16) and "picture" not in kept, "photographs are not copied"
     assert not any(name.startswith("encoder") for name in load_file(finished.folder / "model.safetensors"))
     assert finished.summary["splits"]["test"]["n"] == 7 and finished.summary["splits"]["test"]["n_objects"] > 0
-    plots.word_attention(**caption_tables.examples([finished], 0))
+    plots.word_attention(**examples.captions([finished], 0))
 
 
 def test_tables_and_figures_are_made_of_runs(finished: list[CaptionRun]) -> None:
     runs = finished
-    table = caption_tables.bleu_table(runs)
+    table = tables.means(tables.frame(runs), measures=tables.BLEU, digits=1)
     expected = np.mean([run.summary["splits"]["test"]["bleu4"] for run in runs if run.config.paradigm == "hard"])
-    assert str(table.loc["HA", "BLEU-4"]).startswith(f"{expected:.1f} [") and table.loc["HA", "seeds"] == 2
-    shares = caption_tables.histogram_table(runs)
+    assert str(table.loc["HA", "BLEU-4"]).startswith(f"{expected:.1f} [") and table.loc["HA", "seeds"] == "2"
+    shares = tables.histogram_table(runs)
     assert shares.sum(axis=1).to_numpy() == pytest.approx(100, abs=0.3)
-    claims = caption_tables.claims_table(runs)
+    claims = tables.claims_table({"scenes": tables.criteria(runs)})
     saif = [[run.summary["splits"]["test"]["saif"] for run in runs if run.config.paradigm == name]
             for name in ("hybrid", "soft")]  # fmt: skip
     assert claims["mean and interval"].iloc[0].startswith(f"{(np.array(saif[0]) - np.array(saif[1])).mean():.3f} [")
-    assert len(caption_tables.claims_table(runs[:2])) == 1
-    frame = caption_tables.history_frame(runs)
+    assert tables.claims_table({"scenes": tables.criteria(runs[:2])})["n"].tolist() == ["0"]
+    frame = tables.history_frame(runs, tables.CAPTIONS)
     assert len(frame) == 12 and frame["bleu4"].between(0, 1).all()
-    plots.caption_curves(frame, caption_tables.switch_epoch(runs))
-    shown = caption_tables.examples(runs, 1)
+    plots.caption_curves(frame, tables.switch_epoch(runs) or 0)
+    shown = examples.captions(runs, 1)
     assert list(shown["examples"]) == ["soft", "hard", "hybrid"]
     words = shown["examples"]["hard"].words
     assert "<end>" not in words and len(shown["examples"]["hard"].alpha) == len(words)

@@ -18,7 +18,6 @@ from fcamlib import store, tables
 from fcamlib.claims import CLAIMS
 from fcamlib.config import CrossValidationConfig, FixedFocusConfig, FixedFocusExperiment, RunConfig, experiment
 from fcamlib.store import Run, Stored
-from fcamlib.theory.claims import NEEDED
 from fcamlib.theory.sweep import Sweep
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,7 +75,7 @@ def verdicts(found: list[Run]) -> dict[str, str]:
 
 
 def test_every_claim_of_the_paper_has_a_section_that_counts_its_verdicts() -> None:
-    assert set(ledger.STATEMENTS) == PAPER == set(CLAIMS) | set(NEEDED)
+    assert set(ledger.STATEMENTS) == PAPER == set(CLAIMS)
     tasks = [ledger.run_task("a task, settings", found) for found in (runs(), runs(hybrid_accuracy=0.8))]
     tasks += ledger.missing_tasks(tasks)
     text = claims_page.page(tasks, [])
@@ -256,12 +255,14 @@ def test_benchmarks_show_the_hybrid_s_accuracy_alone() -> None:
     assert f"fcam rerun {config.name}" in text
 
 
-def test_runs_on_other_data_are_not_shown_as_pictures() -> None:
+def test_runs_on_other_data_are_not_shown_as_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     on_text = [made(config, "words") for config in experiment({"dataset": "keywords", "seeds": range(9)}).configs()]
     pictures, own = runs(seeds=(4,)), runs(seeds=(5,))
-    title, shown = tables.recorded_or(own, [*on_text, *pictures])
+    monkeypatch.setattr(store, "recorded", lambda kind: [*on_text, *pictures])
+    title, shown = tables.recorded(own)
     assert title.startswith("a task, m = 5") and shown == pictures
-    assert tables.recorded_or(own, on_text)[1] == own
+    monkeypatch.setattr(store, "recorded", lambda kind: on_text)
+    assert tables.recorded(own)[1] == own
 
 
 def test_a_figure_is_named_only_where_it_shows_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +272,7 @@ def test_a_figure_is_named_only_where_it_shows_the_task(monkeypatch: pytest.Monk
 
     shown = runs(seeds=(0, 1))
     monkeypatch.setattr(store, "recorded_runs", lambda: shown)
-    assert figures("digits", tables.task_title(shown[0]), True) == {} == figures("digits", "live", False)
+    assert figures("digits", tables.title(shown[0]), True) == {} == figures("digits", "live", False)
     assert figures("digits", "a smaller task", True) == {**dict.fromkeys(ON_RUNS), "H1": "fig-key"}
     assert figures("keywords", "t", False, encoder="transformer")["S1"] == "fig-text-heatmaps-transformer"
     assert figures("keywords", "t", False, encoder="transformer")["D1"] is None

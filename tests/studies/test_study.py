@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from fcamlib import paths, store
+from fcamlib import paths, store, tables
 from fcamlib.__main__ import main
 from fcamlib.config import RECORDED_STUDIES, AblationExperiment, StudyConfig, experiment, study_experiment
 from fcamlib.errors import UserError
@@ -21,7 +21,6 @@ from fcamlib.metrics import t_interval
 from fcamlib.row_log import append_row, read_rows
 from fcamlib.runs import run
 from fcamlib.studies import study as studies
-from fcamlib.studies import tables as study_tables
 from fcamlib.studies import training as study_training
 from fcamlib.studies.study import study
 
@@ -148,11 +147,12 @@ def test_the_training_that_is_interrupted_goes_on_from_its_checkpoint(
 def test_a_training_that_diverges_is_a_row_and_does_not_stop_the_others(results: Path) -> None:
     deep = {"focus_networks": "mlp:3x64", "classification_networks": "mlp:3x64", "batch_size": 4}
     config = config_of(num_segments=3, paradigms="soft", each_learning_rate="1e-2,100", **deep)
-    rows = study(config).history
+    found = study(config)
+    rows = found.history
     lost = rows["failure"].notna()
     assert 0 < lost.sum() < len(rows) and rows.loc[lost, ["accuracy", "saif"]].isna().all(axis=None)
     assert rows.loc[lost, "failure"].str.contains("became NaN or infinite").all()
-    table = study_tables.results_table(rows)
+    table = tables.means(tables.frame([found]), measures=tables.METRICS)
     assert table["seeds"].tolist() == ["1", "0 of 1"] and table["accuracy"].tolist()[1] == "-"
     assert table.index.get_level_values("learning rate").tolist() == [0.01, 100.0]
 
@@ -238,17 +238,15 @@ def made_up(gain: float = 0.1, loss: float = 0.0) -> pd.DataFrame:
 
 
 def test_gains_are_paired_by_seed_and_against_the_better_of_both() -> None:
-    frame = study_tables.gain_frame(made_up(), ["num_segments"])
+    frame = tables.gain_frame(made_up(), ["num_segments"])
     assert frame["num_segments"].tolist() == [4, 10] and frame["n"].tolist() == [3, 3]
     mean, low, high = t_interval([0.1, 0.101, 0.102])
     assert np.allclose(frame[["saif", "saif_low", "saif_high"]], [[mean, low, high]] * 2)
     assert np.allclose(frame["accuracy"], 0) and frame["verdict"].tolist() == ["holds"] * 2
-    worse = study_tables.gain_frame(made_up(gain=-0.2), ["num_segments"])
+    worse = tables.gain_frame(made_up(gain=-0.2), ["num_segments"])
     assert np.allclose(worse["saif"], -0.199) and worse["verdict"].tolist() == ["fails"] * 2
-    assert study_tables.gain_frame(made_up(loss=0.02), ["num_segments"])["verdict"].tolist() == ["fails"] * 2
-    counts = study_tables.verdict_counts(made_up(), ["num_segments"])
-    assert counts["combinations"].to_dict() == {"holds": 2}
-    shown = study_tables.gain_table(made_up(), ["num_segments"]).loc[4]
+    assert tables.gain_frame(made_up(loss=0.02), ["num_segments"])["verdict"].tolist() == ["fails"] * 2
+    shown = tables.gain_table(made_up(), ["num_segments"]).loc[4]
     assert shown["SAIF gain"] == f"+{mean:.3f} [+{low:.3f}, +{high:.3f}]" and shown["H1"] == "holds"
 
 
@@ -257,7 +255,7 @@ def test_each_switch_of_the_hybrid_is_compared_with_the_same_others() -> None:
     rows = rows[rows["num_segments"] == 4].drop(columns="num_segments")
     rows["soft_share"] = rows["paradigm"].map({"soft": 1.0, "hard": 0.0, "hybrid": 0.25})
     later = rows[rows["paradigm"] == "hybrid"].assign(soft_share=0.75, saif=lambda r: r["saif"] - 0.05)
-    frame = study_tables.gain_frame(study_tables.by_switch(pd.concat([rows, later])), ["soft_share"])
+    frame = tables.gain_frame(pd.concat([rows, later]), ["soft_share"])
     assert frame["soft_share"].tolist() == [0.25, 0.75] and np.allclose(frame["saif"], [0.101, 0.051])
 
 
@@ -266,20 +264,7 @@ def test_a_seed_that_diverged_is_left_out_and_none_left_is_not_run() -> None:
     lost = (rows["num_segments"] == 4) & (rows["paradigm"] == "hard")
     one = rows.copy()
     one.loc[lost & (rows["seed"] == 1), ["saif", "accuracy"]] = np.nan
-    assert study_tables.gain_frame(one, ["num_segments"])["n"].tolist() == [2, 3]
+    assert tables.gain_frame(one, ["num_segments"])["n"].tolist() == [2, 3]
     rows.loc[lost, ["saif", "accuracy"]] = np.nan
-    frame = study_tables.gain_frame(rows, ["num_segments"])
+    frame = tables.gain_frame(rows, ["num_segments"])
     assert frame["verdict"].tolist() == ["not run", "holds"] and np.isnan(frame["saif"].iloc[0])
-
-
-def test_whether_the_focus_finds_the_foreground() -> None:
-    rows = made_up()
-    rows.loc[(rows["num_segments"] == 10) & (rows["paradigm"] == "hard"), "focus_accuracy"] = [0.1, 0.09, 0.11]
-    rows.loc[(rows["num_segments"] == 4) & (rows["paradigm"] == "hybrid"), "focus_accuracy"] = [0.8, 0.81, 0.82]
-    rows.loc[(rows["num_segments"] == 4) & (rows["paradigm"] == "soft"), "focus_accuracy"] = [0.45, 0.5, 0.47]
-    found = study_tables.focus_table(rows)["finds it"]
-    assert found[4, "hybrid"] == "yes" and found[4, "SA"] == "better than guessing" and found[10, "HA"] == "no"
-    one = study_tables.focus_table(rows[rows["seed"] == 0])["finds it"]
-    assert set(one) == {"one seed"}
-    guessing = study_tables.chance(rows, num_classes=3)
-    assert guessing["focus_accuracy"].tolist() == [0.25, 0.1] and np.allclose(guessing["accuracy"], 1 / 3)

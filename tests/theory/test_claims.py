@@ -5,11 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcamlib.claims import verdict
-from fcamlib.theory.claims import NEEDED, ExactCriterion, Paths, incentive_criteria, path_criteria, time_to
+from fcamlib.claims import CLAIMS, Criterion, Incentives, Paths, time_to, verdict
 
 TIMES = np.linspace(0.0, 10.0, 11)
+NEEDED = {
+    n: needed for n, c in CLAIMS.items() for kind, (needed, _) in c.measured.items() if kind in (Incentives, Paths)
+}
 SEEDS = 0.001 * np.array([[-1.0], [0.0], [1.0]])
+
+
+def incentive_criteria(claim: str, found: dict[str, np.ndarray]) -> list[Criterion]:
+    return CLAIMS[claim].measure(Incentives(found))
+
+
+def path_criteria(claim: str, found: Paths) -> list[Criterion]:
+    return CLAIMS[claim].measure(found)
 
 
 def incentives(**changes: list[float]) -> dict[str, np.ndarray]:
@@ -98,8 +108,8 @@ def test_time_to_a_level_at_the_ends() -> None:
 def test_one_seed_decides_nothing_but_an_exact_number_does() -> None:
     one = {name: row[:1] for name, row in incentives().items()}
     assert {verdict(incentive_criteria(claim, one)) for claim in ("I1", "I2", "I3")} == {"undecided"}
-    assert ExactCriterion("", np.array([1.0]), 1.0).verdict() == "fails"  # it has to exceed its bound
-    assert ExactCriterion("", np.array([1.0 + 1e-9]), 1.0).verdict() == "holds"
+    assert Criterion("", np.array([1.0]), 1.0, is_exact=True).verdict() == "fails"  # it has to exceed its bound
+    assert Criterion("", np.array([1.0 + 1e-9]), 1.0, is_exact=True).verdict() == "holds"
 
 
 def test_a_missing_paradigm_is_not_run() -> None:

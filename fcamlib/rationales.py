@@ -16,7 +16,8 @@ Mathew et al., HateXplain, AAAI 2021, which takes the five most attended words.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -35,39 +36,18 @@ Weights = Float[np.ndarray, "n M"]
 Marks = Bool[np.ndarray, "n M"]
 
 
-def token_f1(
-    alpha: Weights, rationale: Marks, mask: Marks, top_k: int = TOP_K, threshold: float | None = None
-) -> float:
-    """F1 of the chosen words against the rationale, mean over the posts.
+def token_f1(alpha: Weights, rationale: Marks, mask: Marks, top_k: int = TOP_K) -> float:
+    """F1 of the `top_k` words with the largest weights against the rationale, mean over the posts: in [0, 1].
 
-    Parameters
-    ----------
-    alpha : (n, M) float
-        Attention weights.
-    rationale, mask : (n, M) bool
-        Words of the rationale, at least one in each post; real words.
-    top_k : int
-        Choose the `top_k` words with the largest weights, ties by place.
-    threshold : float, optional
-        Choose the words with more than this weight instead.
-
-    Returns
-    -------
-    Mean F1 in [0, 1].
+    Each post has a rationale; `mask` is True for real words. Ties go by place.
     """
     _check(alpha, rationale, mask)
-    if threshold is not None:
-        chosen = (alpha > threshold) & mask
-    else:
-        chosen = most_attended(torch.from_numpy(alpha), torch.from_numpy(mask), top_k).numpy()
+    chosen = most_attended(torch.from_numpy(alpha), torch.from_numpy(mask), top_k).numpy()
     return float(f1_score(rationale, chosen, average="samples", zero_division=0.0))
 
 
 def auprc(alpha: Weights, rationale: Marks, mask: Marks) -> float:
-    """Average precision of the attention weights of each post's words, mean over the posts: in [0, 1].
-
-    Arguments as of `token_f1`.
-    """
+    """Average precision of the attention weights of each post's words, mean over the posts: in [0, 1]."""
     _check(alpha, rationale, mask)
     return float(average_precision_score(rationale, np.where(mask, alpha, -1.0), average="samples"))
 
@@ -90,66 +70,31 @@ def most_attended(
     return (rank < bound) & mask
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """Measures of one model on one data set; NaN where no post has what a measure needs.
+def agreement(
+    model: FCAM, data: SDCData, paradigm: str, top_k: int = TOP_K, numerics: Numerics = PLAIN
+) -> dict[str, float | int | None]:
+    """All measures of `model` on `data`, predicting as `paradigm` does; None where no post has what a measure needs.
 
-    Parameters
-    ----------
-    token_f1, auprc : float
-        Over the `num_rationales` posts with a rationale.
-    comprehensiveness, sufficiency : float
-        Over the `num_faithfulness` posts of two words or more.
-    """
-
-    token_f1: float
-    auprc: float
-    comprehensiveness: float
-    sufficiency: float
-    num_rationales: int
-    num_faithfulness: int
-
-
-def agreement(model: FCAM, data: SDCData, paradigm: str, top_k: int = TOP_K, numerics: Numerics = PLAIN) -> Agreement:
-    """All measures of `model` on `data`, predicting as `paradigm` does.
-
-    Parameters
-    ----------
-    model : FCAM
-        Its mode is restored afterwards.
-    data : SDCData
-        On the device of `numerics`.
-    paradigm : "soft", "hard" or "lvml"
-    top_k : int
-        Words that count as attended; of a post of `top_k` words or fewer, all but one.
-    numerics : Numerics
+    Token F1 and AUPRC are over the `num_rationales` posts with a rationale, the faithfulness pair over the
+    `num_faithfulness` posts of two words or more; of a post of `top_k` words or fewer all but one count as attended.
     """
     parts = list(_parts(model, data, paradigm, top_k, numerics))
     drops = np.concatenate([part.drops for part in parts])
-    scored = [(part.f1, part.precision, part.num_rationales) for part in parts if part.num_rationales]
-    weights = [number for *_, number in scored]
+    scored = [part for part in parts if part.num_rationales]
+    weights = [part.num_rationales for part in scored]
     has_two = ~np.isnan(drops[:, 0])
-    means = drops[has_two].mean(axis=0) if has_two.any() else np.full(2, np.nan)
-    return Agreement(
-        token_f1=float(np.average([f1 for f1, *_ in scored], weights=weights)) if scored else float("nan"),
-        auprc=float(np.average([value for _, value, _ in scored], weights=weights)) if scored else float("nan"),
-        comprehensiveness=float(means[0]),
-        sufficiency=float(means[1]),
-        num_rationales=sum(weights),
-        num_faithfulness=int(has_two.sum()),
-    )
+    removed, kept = drops[has_two].mean(axis=0).tolist() if has_two.any() else (None, None)
+    return {
+        "token_f1": float(np.average([part.f1 for part in scored], weights=weights)) if scored else None,
+        "auprc": float(np.average([part.precision for part in scored], weights=weights)) if scored else None,
+        "comprehensiveness": removed,
+        "sufficiency": kept,
+        "num_rationales": sum(weights),
+        "num_faithfulness": int(has_two.sum()),
+    }
 
 
-def agreement_summary(
-    model: FCAM, data: SDCData, paradigm: str, numerics: Numerics = PLAIN
-) -> dict[str, float | int | None]:
-    """The measures as plain values for a run's summary, None where no post has what a measure needs."""
-    measures = asdict(agreement(model, data, paradigm, numerics=numerics))
-    return {name: None if value != value else value for name, value in measures.items()}
-
-
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """Measures of a chunk of posts."""
 
     f1: float

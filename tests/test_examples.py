@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fcamlib.computing import trained_model
@@ -12,11 +13,12 @@ from fcamlib.config import TextConfig, experiment
 from fcamlib.data.keywords import PHRASES
 from fcamlib.data.text import text_task, text_words
 from fcamlib.errors import UserError
+from fcamlib.examples import posts_table, word_attention
 from fcamlib.numerics import Numerics
+from fcamlib.rationales import agreement
 from fcamlib.runs import run_all
 from fcamlib.store import Run
-from fcamlib.text.agreement import agreement
-from fcamlib.text.tables import agreement_table, posts_table, word_attention
+from fcamlib.tables import AGREEMENT, frame, means
 
 SIZES = {"num_train": 120, "num_validation": 30, "num_test": 40, "max_tokens": 8}
 
@@ -31,15 +33,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Run]]:
 
 def test_agreement_is_that_of_the_trained_models(runs: list[Run]) -> None:
     assert all("agreement" in run.summary for run in runs)
-    table = agreement_table(runs)
-    assert table.index.tolist() == ["LVML", "logit mixture"] and table["seeds"].tolist() == [2, 2]
+    table = means(frame(runs), measures=AGREEMENT)
+    assert table.index.tolist() == ["LVML", "logit mixture"] and table["seeds"].tolist() == ["2", "2"]
     values = []
     for run in runs[:2]:
         model, task = trained_model(run)
         numerics = Numerics.of(run.config.training)
         values.append(agreement(model, task.splits["test"], "lvml", numerics=numerics))
     for column, name in (("token F1", "token_f1"), ("AUPRC", "auprc"), ("sufficiency", "sufficiency")):
-        mean = sum(getattr(value, name) for value in values) / 2
+        mean = np.mean([value[name] for value in values])
         assert table[column].iloc[0].startswith(f"{mean:.3f} [")
 
 

@@ -1,1 +1,0 @@
-"""Text: agreement with human rationales, and the tables of the notebook on text."""
