@@ -96,12 +96,12 @@ def _folder_state(folder: Path) -> str:
 
 
 def _data_sets() -> list[Line]:
-    from fcamlib.data.cifar import verify_cifar
+    from fcamlib.data.pictures import CIFAR, cifar_state
 
     lines = [("digits", _digits())]
-    for name in ("cifar10", "cifar100"):
+    for name in CIFAR:
         try:
-            state = verify_cifar(name, paths.data_dir())
+            state = cifar_state(name)
         except OSError as error:
             state = f"damaged: {error.strerror}"
         missing = "absent; downloaded when first used"

@@ -6,14 +6,13 @@ import copy
 import time
 from collections.abc import Callable
 from statistics import median
-from typing import get_args
 
 import torch
 
 from fcamlib import paths
 from fcamlib.computing import build_model, require_same_data, task
 from fcamlib.config import Phase, RunConfig
-from fcamlib.data.cifar import CifarName, verify_cifar
+from fcamlib.data.pictures import CIFAR, cifar_state
 from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import DataError, UserError
 from fcamlib.estimate import Timing, phase_seconds
@@ -75,8 +74,8 @@ def _timings(config: RunConfig) -> list[tuple[Timing, int]]:
 
 def _require_present(config: RunConfig) -> None:
     """Refuse a data set that would be downloaded: an estimate costs seconds."""
-    for name in get_args(CifarName):
-        if config.data.source == name and verify_cifar(name, paths.data_dir()) == "absent":
+    for name in CIFAR:
+        if config.data.source == name and cifar_state(name) == "absent":
             raise DataError(f"dataset='{name}' is not in '{paths.data_dir()}' yet: the first run downloads it.")
 
 

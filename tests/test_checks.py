@@ -79,7 +79,7 @@ def test_data_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (data / "cifar-10-batches-bin").mkdir()
     lines = told()
     assert lines["digits"] == "verified" and lines["cifar100"] == "absent; downloaded when first used"
-    assert lines["cifar10"] == "DAMAGED: cifar-10-batches-bin/SHA256SUMS"
+    assert lines["cifar10"] == "DAMAGED: cifar-10-batches-bin/data_batch_1.bin"
     assert lines["folder:my pictures"] == "present: 4 classes, 24 pictures in train/, 12 in test/"
     assert lines["folder:odd"] == "NOT USABLE: class 'sea' is in only one of train/ and test/"
     assert lines["folder:hollow"] == "NOT USABLE: class 'dog' has no pictures in one of train/ and test/"

@@ -133,7 +133,7 @@ class Experiment(TaskExperiment):
 
     def _foreground(self) -> tuple[str, ...]:
         if self.kind == "cifar100" and not self.foreground:
-            from fcamlib.data.cifar import CIFAR100_FOREGROUND  # imports numpy, so only where needed
+            from fcamlib.data.pictures import CIFAR100_FOREGROUND  # imports numpy, so only where needed
 
             return tuple(CIFAR100_FOREGROUND)
         return self._filled("foreground")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from abc import abstractmethod
 from pathlib import Path
 
@@ -86,24 +84,7 @@ def source_path(source: str) -> Path:
 
 
 def source_fingerprint(source: str) -> str:
-    """sha256 of a file's content, or over the sorted relative names and sizes of the files below a folder."""
-    path = source_path(source)
-    if path.is_dir():
-        return _folder_fingerprint(path)
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"the file '{path}' cannot be read ({error.strerror}): mend or remove it.") from None
+    """sha256 of a file's content, or over the names and contents of the files below a folder."""
+    from fcamlib.data.files import content_hash
 
-
-def _folder_fingerprint(root: Path) -> str:
-    lines = []
-    for parent, _, files in os.walk(root, followlinks=True):  # as torchvision's ImageFolder does
-        for file in files:
-            path = Path(parent, file)
-            try:
-                lines.append(f"{path.relative_to(root).as_posix()}\t{path.stat().st_size}")
-            except OSError as error:
-                raise DataError(f"the file '{path}' cannot be read ({error.strerror}): mend or remove it.") from None
-    return hashlib.sha256("\n".join(sorted(lines)).encode(errors="surrogateescape")).hexdigest()
+    return content_hash(source_path(source))

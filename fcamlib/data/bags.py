@@ -26,14 +26,15 @@ from jaxtyping import Bool, Float32, Int64
 from numpy.typing import NDArray
 
 from fcamlib.config import BagsConfig, short_source
-from fcamlib.data.arrays import (
+from fcamlib.data.npz import (
+    Array,
     Arrays,
-    check_shape,
+    Members,
+    checked,
     class_labels,
-    load_arrays,
-    needed,
-    real_numbers,
+    load,
     require_known_classes,
+    standardised,
     stratified,
 )
 from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask
@@ -41,12 +42,12 @@ from fcamlib.errors import DataError
 
 NUM_FOLDS = 10  # where a file has none
 SEPARATION = 3.0  # typical distance of a cloud's centre from the origin, in standard deviations of a cloud
-ALLOWED = {
-    "features": "features (N, D)",
-    "bag": "the bag of each instance (N,)",
-    "label": "the class of each bag (bags,)",
-    "fold": "test folds (repeats, bags)",
-    "foreground": "bool (N,)",
+SCHEMA = {
+    "features": Array("N D", "number", "features (N, D), instances by features"),
+    "bag": Array("N", "whole", "the bag of each instance (N,)"),
+    "label": Array("bags", "label", "the class of each bag (bags,)"),
+    "fold": Array("repeats bags", "whole", "test folds (repeats, bags)", optional=True),
+    "foreground": Array("N", "truth", "bool (N,)", optional=True),
 }
 
 
@@ -55,13 +56,19 @@ def bags_task(config: BagsConfig, seed: int) -> SDCTask:
     return _clouds(config, seed) if config.source == "clouds" else _file(config)
 
 
-def num_repeats_and_folds(source: str) -> tuple[int, int]:
-    """How many repeated cross-validations a file names, and how many folds each has; ten folds where it names none."""
-    arrays = load_arrays(source, ALLOWED)
-    if "fold" not in arrays:
-        return 0, NUM_FOLDS
-    fold = np.atleast_2d(arrays["fold"])
-    return len(fold), int(fold.max()) + 1
+def num_repeats_and_folds(source: str, validation_share: float = 0.2) -> tuple[int, int]:
+    """How many repeated cross-validations a file names (0: none), and how many folds each has.
+
+    The split of every fold is tried, so that a file is refused before the first fold is trained.
+    """
+    arrays = _arrays(source)
+    label, _ = class_labels(arrays["label"], source)
+    folds = arrays.get("fold")
+    num_folds = NUM_FOLDS if folds is None else int(folds.max()) + 1
+    for repeat in range(1 if folds is None else len(folds)):
+        for fold in range(num_folds):
+            _members(arrays, label, source, repeat, fold, validation_share)
+    return 0 if folds is None else len(folds), num_folds
 
 
 def centres(num_clouds: int, num_features: int) -> NDArray[np.float64]:
@@ -112,60 +119,59 @@ def _draw(
 
 
 def _file(config: BagsConfig) -> SDCTask:
-    source = config.source
-    arrays = load_arrays(source, ALLOWED)
-    features, bag, raw = (needed(arrays, source, name, ALLOWED[name]) for name in ("features", "bag", "label"))
-    check_shape(features, source, "features", (-1, -1), "(N, D), instances by features,")
-    check_shape(bag, source, "bag", (len(features),), f"one bag for each of the {len(features)} instances")
-    check_shape(raw, source, "label", (-1,), "one label for each bag")
-    values, (label, names) = real_numbers(features, source, "features"), class_labels(raw, source)
-    _check_bags(bag, len(label), source)
+    source, arrays = config.source, _arrays(config.source)
+    bag, (label, names) = arrays["bag"], class_labels(arrays["label"], source)
+    members = _members(arrays, label, source, config.repeat, config.fold, config.validation_share)
+    features = arrays["features"]
+    values = standardised(features, features[members["train"][bag]], (0,), source)
     foreground = arrays.get("foreground", np.zeros(len(bag), dtype=bool))
-    check_shape(foreground, source, "foreground", (len(bag),), f"bool {(len(bag),)}")
-    members = _members(arrays, label, config)
-    values = _standardised(values, members["train"][bag])
-    return _task(values, bag.astype(np.int64), label, foreground.astype(bool), members, names, short_source(source))
+    return _task(values, bag, label, foreground, members, names, short_source(source))
 
 
-def _check_bags(bag: np.ndarray, num_bags: int, source: str) -> None:
-    if bag.dtype.kind not in "iu":
-        raise DataError(f"dataset='{source}': 'bag' holds {bag.dtype}: give whole numbers.")
-    unknown = bag[(bag < 0) | (bag >= num_bags)]
-    if unknown.size:
+def _arrays(source: str) -> Arrays:
+    """The checked arrays of a file: every bag has an instance, the folds of a repeat are numbered without a gap."""
+    arrays = load(source, SCHEMA)
+    if "fold" in arrays:
+        arrays["fold"] = np.atleast_2d(arrays["fold"])
+    arrays = checked(arrays, source, SCHEMA)
+    bag, num_bags = arrays["bag"], len(arrays["label"])
+    if (unknown := bag[(bag < 0) | (bag >= num_bags)]).size:
         raise DataError(
             f"dataset='{source}': bag {int(unknown[0])} has no label: 'label' has {num_bags} entries, for the bags "
             f"0 to {num_bags - 1}."
         )
-    empty = np.flatnonzero(np.bincount(bag, minlength=num_bags) == 0)
-    if empty.size:
+    if (empty := np.flatnonzero(np.bincount(bag, minlength=num_bags) == 0)).size:
         raise DataError(
             f"dataset='{source}': bag {int(empty[0])} is empty ({empty.size} such bags): give each at least one "
             "instance, or leave its label out and number the bags anew."
         )
+    for repeat, folds in enumerate(arrays.get("fold", ())):
+        known = np.unique(folds)
+        if len(known) < 2 or not np.array_equal(known, np.arange(int(arrays["fold"].max()) + 1)):
+            raise DataError(
+                f"dataset='{source}': 'fold' of repeat {repeat} holds {', '.join(map(str, known[:20]))}: number the "
+                "folds 0, 1, 2 and so on without a gap, the same number of them in each repeat."
+            )
+    return arrays
 
 
-def _members(arrays: Arrays, label: Int64[np.ndarray, " n"], config: BagsConfig) -> dict[str, NDArray[np.bool_]]:
+def _members(
+    arrays: Arrays, label: Int64[np.ndarray, " n"], source: str, repeat: int, fold: int, validation_share: float
+) -> Members:
     """Bags of each split: the test fold, a stratified share of the others for validation, and the rest."""
-    source, repeat, fold = config.source, config.repeat, config.fold
     if "fold" in arrays:
-        folds = np.atleast_2d(arrays["fold"])
-        check_shape(folds, source, "fold", (-1, len(label)), f"(repeats, {len(label)})")
-        if folds.dtype.kind not in "iu":
-            raise DataError(f"dataset='{source}': 'fold' holds {folds.dtype}: give whole numbers.")
-        if repeat >= len(folds):
-            raise DataError(f"repeat={repeat} is not in dataset='{source}': choose 0 to {len(folds) - 1}.")
-        of = folds[repeat]
+        if repeat >= len(arrays["fold"]):
+            raise DataError(f"repeat={repeat} is not in dataset='{source}': choose 0 to {len(arrays['fold']) - 1}.")
+        of = arrays["fold"][repeat]
     else:
         of = stratified(label, [1 / NUM_FOLDS] * NUM_FOLDS, seed=repeat)
     if fold not in of:
         known = ", ".join(map(str, np.unique(of).tolist()))
         raise DataError(f"fold={fold} has no bag in dataset='{source}', repeat {repeat}: choose one of {known}.")
     others = np.flatnonzero(of != fold)
-    shares = (1 - config.validation_share, config.validation_share)
     held_out = np.zeros(len(label), dtype=bool)
-    if others.size:
-        part = stratified(label[others], shares, seed=repeat * 1_000 + fold)
-        held_out[others[part == 1]] = True
+    part = stratified(label[others], (1 - validation_share, validation_share), seed=repeat * 1_000 + fold)
+    held_out[others[part == 1]] = True
     members = {"train": (of != fold) & ~held_out, "validation": held_out, "test": of == fold}
     for split, chosen in members.items():
         if not chosen.any():
@@ -174,21 +180,12 @@ def _members(arrays: Arrays, label: Int64[np.ndarray, " n"], config: BagsConfig)
     return members
 
 
-def _standardised(features: Float32[np.ndarray, "N D"], train: Bool[np.ndarray, " N"]) -> Float32[np.ndarray, "N D"]:
-    """Each feature with mean 0 and standard deviation 1 over the training instances; a constant one becomes 0."""
-    seen = features[train].astype(np.float64)
-    mean, deviation = seen.mean(axis=0), seen.std(axis=0)
-    is_constant = deviation <= 1e-9 * np.abs(seen).max(axis=0)
-    scaled = (features - mean) / np.where(is_constant, 1.0, deviation)
-    return np.where(is_constant, 0.0, scaled).astype(np.float32)
-
-
 def _task(
     features: Float32[np.ndarray, "N D"],
     bag: Int64[np.ndarray, " N"],
     label: Int64[np.ndarray, " n"],
     foreground: Bool[np.ndarray, " N"],
-    members: dict[str, NDArray[np.bool_]],
+    members: Members,
     names: tuple[str, ...],
     title: str,
 ) -> SDCTask:

@@ -1,21 +1,34 @@
-"""Base pictures of each source: arrays of small pictures with class names, split into train, validation, test."""
+"""Base pictures of each source: arrays of small pictures with class names, split into train, validation, test.
+
+| source                | pictures                                                                       |
+|-----------------------|--------------------------------------------------------------------------------|
+| `digits`              | scikit-learn's, embedded                                                       |
+| `cifar10`, `cifar100` | the official binary files, verified by checksum, downloaded where they are missing |
+| `folder:PATH`         | a user's: train/<class>/ and test/<class>/ with the same classes                 |
+
+A picture is read as a viewer shows it: turned as its EXIF data say, transparent parts on white.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Callable, Sequence
+import tarfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Int64, UInt8
 from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from fcamlib import paths
-from fcamlib.config import portable_source, source_path
+from fcamlib.config.sources import portable_source, source_path
+from fcamlib.data.files import content_hash, download, files_below, require_memory
 from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -26,6 +39,15 @@ TITLES = {
     "cifar100": "CIFAR-100",
     "folder:cifar10-jpeg": "CIFAR-10 (JPEG copy)",
 }
+# Classes of ten superclasses: arXiv 2307.13421's experiments; names as in the archive.
+_ANIMALS_AND_PEOPLE = """
+beaver dolphin otter seal whale aquarium_fish flatfish ray shark trout bee beetle butterfly caterpillar cockroach
+bear leopard lion tiger wolf camel cattle chimpanzee elephant kangaroo fox porcupine possum raccoon skunk
+crab lobster snail spider worm baby boy girl man woman crocodile dinosaur lizard snake turtle
+hamster mouse rabbit shrew squirrel
+"""
+CIFAR100_FOREGROUND = tuple(_ANIMALS_AND_PEOPLE.split())
+ENDINGS = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"}
 
 
 @dataclass(frozen=True)
@@ -71,24 +93,31 @@ def source_title(source: str) -> str:
 
 @lru_cache(maxsize=2)
 def load_pictures(source: str, image_size: int) -> Pictures:
-    """The base pictures of `source`, resized to `image_size` where they differ.
+    """The base pictures of `source`; those of a folder are resized to `image_size`.
 
     Raises `DataError` in one sentence where the source is missing or damaged.
     """
-    kind = source.split(":", 1)[0]
-    loaders: dict[str, Callable[[], Pictures]] = {
-        "digits": _digits,
-        "cifar10": lambda: _cifar("cifar10"),
-        "cifar100": lambda: _cifar("cifar100"),
-        "folder": lambda: _folder(source, image_size),
-    }
-    pictures = loaders[kind]()
-    if kind != "folder" and pictures.values.shape[1] != image_size:
+    if source.startswith("folder:"):
+        return _folder(source, image_size)
+    pictures = _digits() if source == "digits" else _cifar(source)
+    if (side := pictures.values.shape[1]) != image_size:
         raise DataError(
             f"image_size={image_size} does not fit dataset='{source}', "
-            f"whose pictures have {pictures.values.shape[1]} pixels a side: leave image_size out."
+            f"whose pictures have {side} pixels a side: leave image_size out."
         )
     return pictures
+
+
+def class_index(names: Sequence[str], pictures: Pictures, source: str, field: str) -> list[int]:
+    """Class names -> indices; an unknown name is one sentence."""
+    known = {name: index for index, name in enumerate(pictures.class_names)}
+    for name in names:
+        if name not in known:
+            raise DataError(
+                f"{field} names '{name}', which is not a class of dataset='{source}': "
+                f"choose from {', '.join(pictures.class_names)}."
+            )
+    return [known[name] for name in names]
 
 
 def _digits() -> Pictures:
@@ -104,64 +133,212 @@ def _digits() -> Pictures:
     return Pictures(values, label[order], len(train), tuple(str(d) for d in range(10)), white=16)
 
 
-def _cifar(name: Literal["cifar10", "cifar100"]) -> Pictures:
-    from fcamlib.data.cifar import load_cifar
+@dataclass(frozen=True)
+class Cifar:
+    """The official binary files of CIFAR-10 or CIFAR-100, and the archive that holds them.
 
-    arrays = load_cifar(name, paths.data_dir())
-    values = np.concatenate([arrays.train_images, arrays.test_images])
-    label = np.concatenate([arrays.train_labels, arrays.test_labels]).astype(np.int64)
-    return Pictures(values, label, len(arrays.train_labels), tuple(arrays.class_names))
+    A record is `label_bytes` label bytes, of which the last is the class, then 1,024 red, 1,024 green and 1,024 blue
+    values, each plane row by row. `train` and `test` give the sha256 of each file in reading order; `names` those that
+    the file of class names may have, without line feeds at its end. Source: https://www.cs.toronto.edu/~kriz/cifar.html.
+    """
+
+    folder: str
+    url: str
+    size: int
+    sha256: str
+    train: Mapping[str, str]
+    test: Mapping[str, str]
+    names: tuple[str, tuple[str, ...]]
+    label_bytes: int = 1
+
+    def damaged(self, root: Path) -> str:
+        """The first file that is missing or is not the official one; empty where all are there."""
+        for name, digest in {**self.train, **self.test}.items():
+            path = root / self.folder / name
+            if not path.is_file() or content_hash(path) != digest:
+                return name
+        names, digests = self.names
+        path = root / self.folder / names
+        is_there = path.is_file() and path.stat().st_size < 1 << 16
+        return "" if is_there and hashlib.sha256(path.read_bytes().rstrip(b"\n")).hexdigest() in digests else names
+
+    def unpack(self, root: Path) -> None:
+        """Put the archive's files into their folder; the archive is downloaded where it is not there."""
+        archive = root / self.url.rsplit("/", 1)[-1]
+        if archive.is_file() and content_hash(archive) != self.sha256:
+            raise DataError(f"'{archive}' is not the official archive (sha256 {self.sha256}): remove it.")
+        download(self.url, archive, self.size, self.sha256)
+        (root / self.folder).mkdir(exist_ok=True)
+        with tarfile.open(archive) as tar:
+            for name in (*self.train, *self.test, self.names[0]):
+                content = tar.extractfile(f"{self.folder}/{name}")
+                assert content is not None, "the archive's checksum agrees"
+                part = root / self.folder / f".{name}.part"
+                part.write_bytes(content.read())
+                part.replace(root / self.folder / name)
+
+    def read(self, root: Path, names: Mapping[str, str]) -> tuple[UInt8[np.ndarray, "N 32 32 3"], NDArray[np.int64]]:
+        """Images and labels of some of the files, one after the other."""
+        parts = [np.fromfile(root / self.folder / name, dtype=np.uint8) for name in names]
+        records = np.concatenate(parts).reshape(-1, self.label_bytes + 3 * 32 * 32)
+        images = np.empty((len(records), 32, 32, 3), dtype=np.uint8)
+        planes = records[:, self.label_bytes :].reshape(-1, 3, 32, 32)
+        for channel in range(3):  # plane by plane: four times faster than moving the axis
+            images[..., channel] = planes[:, channel]
+        return images, records[:, self.label_bytes - 1].astype(np.int64)
+
+
+# Archives: tensorflow_datasets/url_checksums/cifar10.txt and cifar100.txt of tensorflow/datasets, commit 333639b.
+CIFAR = {
+    "cifar10": Cifar(
+        folder="cifar-10-batches-bin",
+        url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+        size=170_052_171,
+        sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+        train={
+            "data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+            "data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+            "data_batch_3.bin": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+            "data_batch_4.bin": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+            "data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+        },
+        test={"test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"},
+        names=("batches.meta.txt", ("bb3914949cecedee6d1257f7f5fdb8f43fa3b2c8095fd1763161caf1b873fe59",)),
+    ),
+    "cifar100": Cifar(
+        folder="cifar-100-binary",
+        url="https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+        size=168_513_733,
+        sha256="58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+        train={"train.bin": "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"},
+        test={"test.bin": "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"},
+        names=(  # "maple_tree", or "maple" and so on, as some copies have
+            "fine_label_names.txt",
+            (
+                "fbe8ad23bbaf24969898a386833b49c3aaf6ad1119d43f7b41cdea1b3416d578",
+                "88be9e4327820b3c93ba5b29e4fa826b5e71912447321418baefb069d25780ac",
+            ),
+        ),
+        label_bytes=2,
+    ),
+}
+
+
+def cifar_state(name: str) -> str:
+    """Whether a data set lies in the data folder: "absent", "verified" or "damaged: <file>"; nothing is changed."""
+    cifar, root = CIFAR[name], paths.data_dir()
+    if not (root / cifar.folder).is_dir():
+        return "absent"
+    damaged = cifar.damaged(root)
+    return f"damaged: {cifar.folder}/{damaged}" if damaged else "verified"
+
+
+def _cifar(name: str) -> Pictures:
+    """The official files in the data folder; those that are missing or damaged are unpacked from the archive."""
+    cifar, root = CIFAR[name], paths.data_dir()
+    try:
+        if damaged := cifar.damaged(root):
+            if (root / cifar.folder / damaged).exists():
+                log.warning("'%s' is not the official file and is replaced.", root / cifar.folder / damaged)
+            cifar.unpack(root)
+        class_names = (root / cifar.folder / cifar.names[0]).read_text("ascii").split()
+        (train, train_label), (test, test_label) = (cifar.read(root, names) for names in (cifar.train, cifar.test))
+    except OSError as error:
+        raise DataError(
+            f"{name}: cannot use '{error.filename or root}' ({error.strerror or error}); make the folder '{root}' "
+            "writable, free some space, or set FCAM_DATA to another folder."
+        ) from None
+    label = np.concatenate([train_label, test_label])
+    return Pictures(np.concatenate([train, test]), label, len(train), tuple(class_names))
 
 
 def _folder(source: str, image_size: int) -> Pictures:
-    """torchvision's ImageFolder layout: train/<class>/ and test/<class>/ with the same classes."""
-    from torchvision.datasets import ImageFolder
-
     root = source_path(source)
-    parts = []
-    for split in ("train", "test"):
-        if not (root / split).is_dir():
-            raise DataError(
-                f"dataset='{source}': the folder '{root}' has no {split}/ in it: "
-                "it needs train/<class>/ and test/<class>/ with pictures."
-            )
-        try:
-            parts.append(ImageFolder(str(root / split)))
-        except FileNotFoundError as error:
-            raise DataError(f"dataset='{source}': {' '.join(str(error).split())}") from None
-    train, test = parts
-    if train.classes != test.classes:
-        odd = sorted(set(train.classes) ^ set(test.classes))[0]
-        raise DataError(f"dataset='{source}': class '{odd}' is in only one of train/ and test/: both need it.")
-    samples = train.samples + test.samples
-    with ThreadPoolExecutor() as pool:  # decoding releases the interpreter lock
-        values = np.stack(list(pool.map(lambda sample: _read(sample[0], image_size), samples)))
-    label = np.array([label for _, label in samples], dtype=np.int64)
-    return Pictures(values, label, len(train.samples), tuple(train.classes))
+    train, test = (_classes(root / split, source) for split in ("train", "test"))
+    if odd := sorted(set(train) ^ set(test)):
+        raise DataError(f"dataset='{source}': class '{odd[0]}' is in only one of train/ and test/: both need it.")
+    files = [file for classes in (train, test) for members in classes.values() for file in members]
+    label = [np.repeat(np.arange(len(part)), [len(members) for members in part.values()]) for part in (train, test)]
+
+    def read(place: int) -> NDArray[np.uint8]:
+        picture = as_shown(files[place])
+        if picture.size != (image_size, image_size):
+            picture = picture.resize((image_size, image_size), Image.Resampling.LANCZOS)
+        return np.asarray(picture)
+
+    values = decoded(len(files), image_size, read)
+    return Pictures(values, np.concatenate(label), len(label[0]), tuple(train))
 
 
-def _read(path: str, image_size: int) -> NDArray[np.uint8]:
-    """One picture as (image_size, image_size, 3) uint8; grey and CMYK pictures become RGB."""
-    from PIL import Image
+def _classes(root: Path, source: str) -> dict[str, list[Path]]:
+    """The pictures of each class below train/ or test/; what is neither is named in the log."""
+    if not root.is_dir():
+        raise DataError(
+            f"dataset='{source}': the folder '{root.parent}' has no {root.name}/ in it: "
+            "it needs train/<class>/ and test/<class>/ with pictures."
+        )
+    names = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if odd := [name for name in names if not name.isprintable()]:
+        raise DataError(f"dataset='{source}': the class {odd[0]!a} of {root.name}/ is not readable text: rename it.")
+    classes: dict[str, list[Path]] = {name: [] for name in names}
+    unknown: list[Path] = []
+    for file in files_below(root):
+        name = file.relative_to(root).parts[0]
+        is_picture = name in classes and file.suffix.lower() in ENDINGS
+        (classes[name] if is_picture else unknown).append(file)
+    if unknown:
+        log.warning("'%s' and %d more files are no pictures of a class and are left out.", unknown[0], len(unknown) - 1)
+    if empty := [name for name, files in classes.items() if not files]:
+        raise DataError(
+            f"dataset='{source}': class '{empty[0]}' has no picture in {root.name}/: give it one or remove it."
+        )
+    if not classes:
+        raise DataError(f"dataset='{source}': '{root}' has no class: put pictures into {root.name}/<class>/.")
+    return classes
 
+
+def decoded(number: int, image_size: int, read: Callable[[int], NDArray[np.uint8]]) -> UInt8[np.ndarray, "N S S 3"]:
+    """`number` pictures, each from `read`, decoded side by side; the memory they take is checked before."""
+    what = f"{number:,} pictures of image_size={image_size}"
+    require_memory(number * image_size**2 * 3, what, "give a smaller image_size or fewer pictures")
+    values = np.empty((number, image_size, image_size, 3), dtype=np.uint8)
+
+    def fill(place: int) -> None:
+        values[place] = read(place)
+
+    with warnings.catch_warnings(), ThreadPoolExecutor() as pool:  # decoding releases the interpreter lock
+        warnings.simplefilter("ignore")  # of Pillow, on metadata that change no pixel
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        for _ in pool.map(fill, range(number)):
+            pass
+    return values
+
+
+def as_shown(file: Path, is_turned: bool = True) -> Image.Image:
+    """The picture in RGB as a viewer shows it: turned as its EXIF data say unless not `is_turned`, on white."""
     try:
-        with Image.open(path) as opened:
-            picture = opened.convert("RGB")
-    except (OSError, ValueError, SyntaxError) as error:
-        reason = " ".join(str(error).replace(f"'{path}'", "").split())
-        raise DataError(f"the picture '{Path(path)}' cannot be read ({reason}): mend or remove it.") from None
-    if picture.size != (image_size, image_size):
-        picture = picture.resize((image_size, image_size), Image.Resampling.LANCZOS)
-    return np.asarray(picture)
+        if file.exists() and not file.is_file():
+            raise OSError("it is no regular file")
+        with file.open("rb") as content, Image.open(content) as opened:  # by path, Pillow garbles turned TIFF files
+            opened.load()
+            is_deep = opened.mode.startswith("I;16") or (opened.mode == "I" and opened.format in ("PNG", "PPM"))
+            return _on_white(ImageOps.exif_transpose(opened) if is_turned else opened, is_deep)
+    except Exception as error:  # of a damaged file, a decoder can raise anything
+        is_known = not isinstance(error, UnidentifiedImageError)
+        reason = " ".join(str(error).replace(f": '{file}'", "").split())[:200] if is_known else "it is no picture"
+        raise DataError(f"the picture '{file}' cannot be read ({reason}): mend or remove it.") from None
 
 
-def class_index(names: Sequence[str], pictures: Pictures, source: str, field: str) -> list[int]:
-    """Class names -> indices; an unknown name is one sentence."""
-    known = {name: index for index, name in enumerate(pictures.class_names)}
-    for name in names:
-        if name not in known:
-            raise DataError(
-                f"{field} names '{name}', which is not a class of dataset='{source}': "
-                f"choose from {', '.join(pictures.class_names)}."
-            )
-    return [known[name] for name in names]
+def _on_white(picture: Image.Image, is_deep: bool) -> Image.Image:
+    """In RGB, with transparent parts on white; `is_deep`: of 16 bits a pixel the upper 8 are shown."""
+    if picture.mode in ("I", "F") and not is_deep:
+        raise ValueError("its pixels have 32 bits: save it with 8")
+    if is_deep:
+        values = np.asarray(picture)
+        grey = (values >> 8).astype(np.uint8)
+        grey[values == picture.info.get("transparency", -1)] = 255
+        return Image.fromarray(grey).convert("RGB")
+    if picture.has_transparency_data:
+        picture = picture.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
+    return picture.convert("RGB")

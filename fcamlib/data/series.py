@@ -26,21 +26,26 @@ from jaxtyping import Bool, Float, Float32, Int64
 from numpy.typing import NDArray
 
 from fcamlib.config import SeriesConfig, short_source
-from fcamlib.data.arrays import Arrays, check_shape, class_labels, load_arrays, needed, real_numbers, splits_of
+from fcamlib.data.npz import Array, Arrays, Members, checked, class_labels, load, splits_of, standardised
 from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask
 from fcamlib.errors import DataError
 
 AMPLITUDE = (0.8, 1.2)  # range of a waveform's root mean square
 CYCLES = (1.0, 4.0)  # range of its two frequencies, in cycles per waveform
 DRIFT = 1.0  # amplitude of the drift
-ALLOWED = {
-    "series": "series (n, channels, time)",
-    "windows": "windows (n, M, channels, time), in place of series",
-    "label": "the class of each series (n,)",
-    "foreground": "bool (n, time), with windows (n, M)",
-    "length": "valid samples, or windows, of each series (n,)",
-    "split": "train, validation or test of each series (n,)",
+SERIES = {
+    "series": Array("n channels time", "number", "series (n, channels, time)"),
+    "label": Array("n", "label", "the class of each series (n,)"),
+    "foreground": Array("n time", "truth", "bool (n, time)", optional=True),
+    "length": Array("n", "whole", "valid samples of each series (n,)", optional=True),
+    "split": Array("n", "split", "train, validation or test of each series (n,)", optional=True),
 }
+WINDOWS = {
+    "windows": Array("n M channels time", "number", "windows (n, M, channels, time), in place of series"),
+    **SERIES,
+    "foreground": Array("n M", "truth", "bool (n, M)", optional=True),
+}
+del WINDOWS["series"]
 
 
 def series_task(config: SeriesConfig, seed: int) -> SDCTask:
@@ -112,86 +117,61 @@ def _background(config: SeriesConfig, num_series: int, generator: np.random.Gene
 
 def _file(config: SeriesConfig) -> SDCTask:
     source = config.source
-    arrays = load_arrays(source, ALLOWED)
+    arrays = load(source, dict.fromkeys([*SERIES, *WINDOWS]))
     if ("series" in arrays) == ("windows" in arrays):
-        raise DataError(f"dataset='{source}' needs one of the arrays 'series' and 'windows': add {ALLOWED['series']}.")
+        raise DataError(
+            f"dataset='{source}' needs one of the arrays 'series' and 'windows': add {SERIES['series'].about}."
+        )
+    arrays = checked(arrays, source, SERIES if "series" in arrays else WINDOWS)
     windows, foreground, mask = _cut(arrays, config) if "series" in arrays else _ready(arrays, config)
-    raw = needed(arrays, source, "label", ALLOWED["label"])
-    check_shape(raw, source, "label", (len(windows),), f"one label for each of the {len(windows)} series")
-    label, names = class_labels(raw, source)
-    if (split := arrays.get("split")) is not None:
-        check_shape(split, source, "split", (len(windows),), f"one entry for each of the {len(windows)} series")
-    members = splits_of(split, label, source)
-    if foreground is None:
-        foreground = np.zeros(windows.shape[:2], dtype=bool)
-    windows = _standardised(windows, members["train"], mask)
+    label, names = class_labels(arrays["label"], source)
+    members = splits_of(arrays.get("split"), label, source)
+    seen = windows[members["train"]][mask[members["train"]]]  # (windows, C, T)
+    windows = standardised(windows, seen, (0, 2), source)
     return _task(windows, label, foreground & mask, mask, members, names, short_source(source))
 
 
-_Cut = tuple[Float32[np.ndarray, "n M C T"], Bool[np.ndarray, "n M"] | None, Bool[np.ndarray, "n M"]]
+_Cut = tuple[Float[np.ndarray, "n M C T"], Bool[np.ndarray, "n M"], Bool[np.ndarray, "n M"]]
 
 
 def _cut(arrays: Arrays, config: SeriesConfig) -> _Cut:
-    """Windows of `series`, which of them are foreground, if that is known, and which are not padding."""
-    source, length = config.source, config.window_length
-    check_shape(arrays["series"], source, "series", (-1, -1, -1), "(n, channels, time)")
-    values = real_numbers(arrays["series"], source, "series")
+    """Windows of `series`, which of them hold a foreground sample, and which are not padding."""
+    values, length = arrays["series"], config.window_length
     num_series, num_channels, samples = values.shape
     if not 0 < length <= samples:
         raise DataError(
-            f"window_length={length} does not fit dataset='{source}', whose series have {samples} samples: "
+            f"window_length={length} does not fit dataset='{config.source}', whose series have {samples} samples: "
             f"choose one from 1 to {samples}."
         )
     num_windows = samples // length
-    kept = values[:, :, : num_windows * length].reshape(num_series, num_channels, num_windows, length)
-    foreground: np.ndarray | None = None
-    if "foreground" in arrays:
-        check_shape(arrays["foreground"], source, "foreground", (num_series, samples), f"bool {(num_series, samples)}")
-        inside = arrays["foreground"].astype(bool)[:, : num_windows * length]
-        foreground = np.any(inside.reshape(num_series, num_windows, length), axis=2, keepdims=True)[..., 0]
-    return kept.swapaxes(1, 2), foreground, _mask(arrays, source, num_series, num_windows, length)
+    shape = (num_series, num_channels, num_windows, length)
+    windows = values[:, :, : num_windows * length].reshape(shape).swapaxes(1, 2)
+    inside = arrays.get("foreground", np.zeros((num_series, samples), dtype=bool))[:, : num_windows * length]
+    foreground = np.any(inside.reshape(num_series, num_windows, length), axis=2, keepdims=True)[..., 0]
+    return windows, foreground, _mask(arrays, config.source, num_windows, length, samples)
 
 
 def _ready(arrays: Arrays, config: SeriesConfig) -> _Cut:
     """The same where the file holds windows."""
-    source = config.source
     if config.window_length:
         raise DataError(
-            f"window_length={config.window_length} does not fit dataset='{source}', whose file holds "
+            f"window_length={config.window_length} does not fit dataset='{config.source}', whose file holds "
             "windows: leave it out."
         )
-    check_shape(arrays["windows"], source, "windows", (-1, -1, -1, -1), "(n, M, channels, time)")
-    values = real_numbers(arrays["windows"], source, "windows")
-    shape, foreground = values.shape[:2], None
-    if "foreground" in arrays:
-        check_shape(arrays["foreground"], source, "foreground", shape, f"bool {shape}")
-        foreground = arrays["foreground"].astype(bool)
-    return values, foreground, _mask(arrays, source, shape[0], shape[1], 1)
+    windows = arrays["windows"]
+    foreground = arrays.get("foreground", np.zeros(windows.shape[:2], dtype=bool))
+    return windows, foreground, _mask(arrays, config.source, windows.shape[1], 1, windows.shape[1])
 
 
-def _mask(arrays: Arrays, source: str, num_series: int, num_windows: int, step: int) -> Bool[np.ndarray, "n M"]:
+def _mask(arrays: Arrays, source: str, num_windows: int, step: int, longest: int) -> Bool[np.ndarray, "n M"]:
     """Windows that lie whole inside the valid length of their series."""
-    if "length" not in arrays:
-        return np.ones((num_series, num_windows), dtype=bool)
-    length = arrays["length"]
-    check_shape(length, source, "length", (num_series,), f"one number for each of the {num_series} series")
-    if length.dtype.kind not in "iu":
-        raise DataError(f"dataset='{source}': 'length' holds {length.dtype}: give whole numbers.")
-    if (short := np.flatnonzero(length < step)).size:
+    length = arrays.get("length", np.full(len(arrays["label"]), longest))
+    if (wrong := np.flatnonzero((length < step) | (length > longest))).size:
         raise DataError(
-            f"dataset='{source}': series {short[0]} has length {length[short[0]]}, less than one window: leave it out."
+            f"dataset='{source}': series {wrong[0]} has length {length[wrong[0]]}: give {step}, which is one window, "
+            f"to {longest}, or leave the series out."
         )
     return (np.arange(1, num_windows + 1) * step)[None, :] <= length[:, None]
-
-
-def _standardised(
-    windows: Float32[np.ndarray, "n M C T"], train: Bool[np.ndarray, " n"], mask: Bool[np.ndarray, "n M"]
-) -> Float32[np.ndarray, "n M C T"]:
-    """Each channel with mean 0 and standard deviation 1 over the training series; a constant channel becomes 0."""
-    seen = windows[train][mask[train]].astype(np.float64)  # (windows, C, T)
-    mean, deviation = seen.mean(axis=(0, 2)), seen.std(axis=(0, 2))
-    scale = np.where(deviation > 0, deviation, 1.0)
-    return ((windows - mean[:, None]) / scale[:, None]).astype(np.float32)
 
 
 def _task(
@@ -199,7 +179,7 @@ def _task(
     label: Int64[np.ndarray, " n"],
     foreground: Bool[np.ndarray, "n M"],
     mask: Bool[np.ndarray, "n M"] | None,
-    members: dict[str, NDArray[np.bool_]],
+    members: Members,
     names: tuple[str, ...],
     title: str,
 ) -> SDCTask:

@@ -143,14 +143,6 @@ def test_standardisation_sees_training_bags_alone(tmp_path: Path) -> None:
     np.testing.assert_array_equal(made.bank.values[is_train], changed.bank.values[is_train])
 
 
-def test_a_feature_that_is_constant_in_training_bags_becomes_zero(tmp_path: Path) -> None:
-    arrays = content()
-    arrays["features"][:, 0] = 7.3
-    arrays["features"][arrays["bag"] == 8, 0] = -1e9  # a test bag of repeat 1, fold 2
-    made = loaded(tmp_path, arrays, repeat=1, fold=2)
-    assert (made.bank.values[:, 0] == 0).all() and torch.isfinite(made.bank.values).all()
-
-
 def test_a_bag_of_5000_instances_beside_one_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "results"))
     draws = np.random.default_rng(0)
@@ -187,72 +179,6 @@ def test_any_number_of_classes_and_a_known_foreground(tmp_path: Path) -> None:
     assert made.class_names == tuple(f"class {k}" for k in range(7))
     for data in made.splits.values():
         assert (data.foreground == torch.tensor([False, True, False])).all() and data.mask is None
-
-
-def without(name: str) -> dict[str, Any]:
-    return {name: None}
-
-
-FAULTS: dict[str, tuple[dict[str, Any], str]] = {
-    "an empty bag": (
-        {"label": np.arange(22) % 2, "fold": None},
-        r"bag 20 is empty \(2 such bags\): give each at least one",
-    ),
-    "a label missing": (
-        {"label": np.arange(19) % 2, "fold": None},
-        "bag 19 has no label: 'label' has 19 entries, for the",
-    ),
-    "a negative bag": ({"bag": np.r_[-1, content()["bag"][1:]]}, "bag -1 has no label"),
-    "no labels": (without("label"), "has no array 'label': add the class of each bag"),
-    "no bags": (without("bag"), "has no array 'bag': add the bag of each instance"),
-    "no features": (without("features"), r"has no array 'features': add features \(N, D\)"),
-    "NaN": (
-        {"features": np.where(np.arange(60)[:, None] == 7, np.nan, 1.0)},
-        r"'features' is nan at \[7, 0\] \(1 such",
-    ),
-    "infinite": ({"features": np.full((60, 2), np.inf)}, r"'features' is inf at \[0, 0\] \(120 such values\)"),
-    "one axis": (
-        {"features": np.zeros(60)},
-        r"'features' has shape \(60,\), and \(N, D\), instances by features, is needed",
-    ),
-    "short bag": (
-        {"bag": np.zeros(59, dtype=int)},
-        r"'bag' has shape \(59,\), and one bag for each of the 60 instances",
-    ),
-    "bag of floats": ({"bag": np.full(60, 0.5)}, "'bag' holds float64: give whole numbers"),
-    "one class": ({"label": np.zeros(20, dtype=int)}, r"'label' names one class \(0\)"),
-    "missing label value": (
-        {"label": np.where(np.arange(20) == 3, np.nan, 1.0)},
-        "'label' holds float64: give whole numbers",
-    ),
-    "fold shape": (
-        {"fold": np.zeros((2, 19), dtype=int)},
-        r"'fold' has shape \(2, 19\), and \(repeats, 20\) is needed",
-    ),
-    "fold of floats": ({"fold": np.full((1, 20), 0.5)}, "'fold' holds float64: give whole numbers"),
-    "one fold": ({"fold": np.zeros((2, 20), dtype=int)}, "no bag is left for train beside fold 0"),
-    "class only in the fold": (
-        {"label": np.arange(20) // 4 == 0, "fold": np.arange(20) // 4},
-        "class number 1 has no train",
-    ),
-    "foreground": (
-        {"foreground": np.zeros(20, dtype=bool)},
-        r"'foreground' has shape \(20,\), and bool \(60,\) is needed",
-    ),
-    "unknown": (
-        {"weights": np.zeros(3)},
-        "holds 'weights', which is not known: allowed are features, bag, label, fold, for",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_in_the_file_is_one_sentence(name: str, tmp_path: Path) -> None:
-    changes, said = FAULTS[name]
-    arrays = {key: value for key, value in (content() | changes).items() if value is not None}
-    with pytest.raises(DataError, match=said) as caught:
-        loaded(tmp_path, arrays)
-    assert str(caught.value).endswith(".") and "\n" not in str(caught.value)
 
 
 def test_folds_and_repeats_that_do_not_exist_are_one_sentence(tmp_path: Path) -> None:

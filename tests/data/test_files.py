@@ -1,0 +1,197 @@
+"""Files: told apart by content, read within limits, downloaded whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fcamlib.data import files
+from fcamlib.data.files import content_hash, download, joint_hash, read_json, read_text
+from fcamlib.errors import DataError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda name: tmp_path / "cache" / name)
+    return tmp_path / "cache" / "fcam" / "identity"
+
+
+def test_folders_of_one_name_with_files_of_equal_names_and_sizes_differ(tmp_path: Path) -> None:
+    for place, colour in (("x", "red"), ("y", "blue"), ("z", "red")):
+        (tmp_path / place / "pics" / "a").mkdir(parents=True)
+        Image.new("RGB", (8, 8), colour).save(tmp_path / place / "pics" / "a" / "1.bmp")
+    x, y, z = (content_hash(tmp_path / place / "pics") for place in "xyz")
+    assert x == z != y
+    os.rename(tmp_path / "z/pics/a", tmp_path / "z/pics/b")
+    assert content_hash(tmp_path / "z/pics") != x
+    (tmp_path / "x/pics/.DS_Store").touch()
+    assert content_hash(tmp_path / "x/pics") == x  # no data
+    shutil.copy(tmp_path / "y/pics/a/1.bmp", tmp_path / "x/pics/a/1.bmp")  # a picture replaced in place
+    assert content_hash(tmp_path / "x/pics") == y
+
+
+def test_a_second_look_reads_nothing_and_a_change_is_seen(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "big"
+    content = np.random.default_rng(0).bytes(files.REMEMBERED)
+    file.write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    assert content_hash(file) == digest and not cache.exists()  # too new: it may change without another time
+    monkeypatch.setattr(files, "SETTLED", -1.0)
+    assert content_hash(file) == digest and len(list(cache.iterdir())) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_digest", None)
+        assert content_hash(file) == digest
+    looks = file.stat()
+    file.write_bytes(content[:-1] + b"?")
+    os.utime(file, ns=(looks.st_atime_ns, looks.st_mtime_ns))  # of the same size and time
+    assert content_hash(file) != digest
+    next(cache.iterdir()).write_text("damaged")
+    assert content_hash(file) == hashlib.sha256(file.read_bytes()).hexdigest()
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda name: file / name)  # not writable
+    assert content_hash(file) == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_names_count_in_a_joint_hash_and_odd_files_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    one = hashlib.sha256(b"1").hexdigest()
+    assert joint_hash({"x": tmp_path / "a"}) == hashlib.sha256(f"{one}  x\n".encode()).hexdigest()
+    assert joint_hash({}) == "" and joint_hash({"x": tmp_path / "a"}) != joint_hash({"y": tmp_path / "a"})
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match=r"pipe' is no regular file: remove it"):
+        content_hash(tmp_path)
+    with pytest.raises(DataError, match=r"none' cannot be read \(No such file or directory\): mend or remove it"):
+        content_hash(tmp_path / "none")
+    with pytest.raises(DataError, match=r"cannot be read \(it is no regular file\)"):
+        read_text(tmp_path / "pipe", "text:x")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b'{"a": "\xff"}', r"line 1 of .* is not UTF-8 text \(byte 0xff\): save the file as UTF-8"),
+        (b'{"a": ', r"it is not JSON \(EOF while parsing"),
+        (b"[" * 10_000, r"it is not JSON \(recursion limit exceeded"),
+        (b'{"a": "\\ud800"}', r"it is not JSON \(unexpected end of hex escape"),
+        (b"7", "it is not a JSON object: mend it"),
+        (b'{"a": "x"}', "field a: input should be a valid integer, unable to parse string as an integer: mend it"),
+        (b'{"a": ' + b"9" * 5_000 + b"}", r"it is not JSON \(number out of range"),
+    ],
+)
+def test_damaged_json_is_one_sentence(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "f.json").write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        read_json(tmp_path / "f.json", "coco:x", dict[str, int], "mend it")
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+
+
+class Server(ThreadingHTTPServer):
+    """Serves one body at every address, with the faults that a test asks for."""
+
+    daemon_threads = True
+    body, status, announced, pause, stop = b"", 200, -1, 0.0, None
+    num_asked = 0
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        server = self.server
+        server.num_asked += 1
+        self.send_response(server.status)
+        if server.announced:
+            self.send_header("Content-Length", str(len(server.body) if server.announced < 0 else server.announced))
+        self.end_headers()
+        step = 1 if server.pause else 1 << 16
+        try:
+            for start in range(0, len(server.body), step):
+                self.wfile.write(server.body[start : start + step][: server.stop])
+                time.sleep(server.pause)
+                if server.stop:
+                    return
+        except OSError:
+            pass  # the client has given up
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep the test's output clean."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(("127.0.0.1", 0), _Handler) as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def get(server: Server, target: Path, size: int = 1_000_000, sha256: str = "") -> Path:
+    server.body = server.body or b"content" * 30_000
+    download(
+        f"http://127.0.0.1:{server.server_port}/f", target, size, sha256 or hashlib.sha256(server.body).hexdigest()
+    )
+    return target
+
+
+def test_a_download_is_whole_and_happens_once(server: Server, tmp_path: Path) -> None:
+    target = tmp_path / "new" / "f"
+    server.pause, server.body = 0.01, b"0123456789"
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda _: get(server, target), range(3)))
+    assert target.read_bytes() == server.body and server.num_asked == 1
+    assert [path.name for path in target.parent.iterdir() if not path.name.endswith(".lock")] == ["f"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"status": 404}, "HTTP Error 404: Not Found"),
+        ({"announced": 999_999_999}, "it has more than 1,000,000 bytes"),
+        ({"announced": 0, "body": bytes(3_000_000)}, "it has more than 1,000,000 bytes"),
+        ({"stop": 50}, "it stopped after 50 of 210,000 bytes"),
+        ({"pause": 0.05}, r"\d+ bytes in \d seconds are too slow"),
+        ({"pause": 5.0}, "timed out"),
+    ],
+)
+def test_faults_of_a_server_are_one_sentence_and_leave_nothing(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: dict[str, object], message: str
+) -> None:
+    """A server that drips, stops, never ends or is silent is given up, within seconds."""
+    monkeypatch.setattr(files, "PATIENCE", 0.5)
+    for name, value in fault.items():
+        setattr(server, name, value)
+    began = time.monotonic()
+    with pytest.raises(DataError, match=rf"^the download of http:.* to '.*/f' failed \({message}\): run again, or put"):
+        get(server, tmp_path / "f")
+    assert time.monotonic() - began < 4 and not [p for p in tmp_path.iterdir() if p.name.endswith(("f", ".part"))]
+
+
+def test_other_bytes_no_server_and_no_room_are_one_sentence(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(DataError, match=r"failed \(its sha256 is .*\): run again, or put it at '.*/f' yourself \(at"):
+        get(server, tmp_path / "f", sha256="0" * 64)
+    with pytest.raises(DataError, match="unknown url type"):
+        download("somewhere", tmp_path / "f", 10, "")
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"File exists|Not a directory"):
+        get(server, tmp_path / "file" / "f")
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10}))
+    with pytest.raises(DataError, match=r"failed \(1 MB are needed: free some space or set FCAM_DATA\)"):
+        get(server, tmp_path / "f")
+    assert server.num_asked == 1 and not (tmp_path / "f").exists()

@@ -1,0 +1,215 @@
+"""A user's .npz files of series and bags: every array is checked before it is used, and keeps what it can resolve."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fcamlib.config import BagsConfig, SeriesConfig
+from fcamlib.data import files
+from fcamlib.data.bags import bags_task, num_repeats_and_folds
+from fcamlib.data.sdc import SDCTask
+from fcamlib.data.series import series_task
+from fcamlib.errors import DataError
+
+Arrays = dict[str, Any]
+
+
+def bags() -> Arrays:
+    """Twenty bags of 1 to 5 instances, mixed up, with two repeats of five folds."""
+    draws = np.random.default_rng(3)
+    bag = draws.permutation(np.repeat(np.arange(20), np.arange(20) % 5 + 1))
+    fold = np.stack([draws.permutation(np.arange(20) % 10 // 2), np.arange(20) // 4])
+    return {"features": draws.normal(5, 100, (60, 3)), "bag": bag, "label": np.arange(20) % 2, "fold": fold}
+
+
+def series() -> Arrays:
+    return {"series": np.random.default_rng(5).normal(3, 2, (20, 2, 23)), "label": np.arange(20) % 2}
+
+
+def windows() -> Arrays:
+    return {"windows": np.random.default_rng(5).normal(3, 2, (20, 4, 2, 5)), "label": np.arange(20) % 2}
+
+
+def loaded(path: Path, arrays: Arrays, **config: Any) -> SDCTask:
+    np.savez(path / "mine.npz", **{name: array for name, array in arrays.items() if array is not None})
+    if "bag" in arrays:
+        return bags_task(BagsConfig(source=f"bags:{path}/mine.npz", **config), 0)
+    config.setdefault("window_length", 0 if "windows" in arrays else 5)
+    return series_task(SeriesConfig(source=f"series:{path}/mine.npz", **config), 0)
+
+
+def at(index: int, value: Any, number: int, dtype: Any = None) -> np.ndarray:
+    return np.array([value if place == index else 0 for place in range(number)], dtype=dtype)
+
+
+BINARY = "give True and False, or 0 and 1"
+FAULTS: list[tuple[str, Arrays, str]] = [
+    # of bags and instances
+    ("bags", {"label": np.arange(22) % 2, "fold": None}, r"bag 20 is empty \(2 such bags\): give each at least one"),
+    ("bags", {"label": np.arange(19) % 2, "fold": None}, "bag 19 has no label: 'label' has 19 entries"),
+    ("bags", {"bag": np.r_[-1, bags()["bag"][1:]]}, "bag -1 has no label"),
+    ("bags", {"bag": np.full(60, 0.5)}, "'bag' holds float64: give whole numbers"),
+    ("bags", {"bag": np.r_[np.uint64(2**63), bags()["bag"][1:].astype(np.uint64)]}, r"'bag' is 9223372036854775808"),
+    ("bags", {"bag": np.zeros(59, dtype=int)}, r"'bag' has shape \(59,\), and \(N\) is needed with N = 60: give the"),
+    ("bags", {"features": np.zeros(60)}, r"'features' has shape \(60,\), and \(N, D\) is needed"),
+    ("bags", {"features": np.where(np.arange(60)[:, None] == 7, np.nan, 1.0)}, r"'features' is nan at \[7, 0\] \(1 s"),
+    ("bags", {"features": np.full((60, 2), np.inf)}, r"'features' is inf at \[0, 0\] \(120 such values\): give finite"),
+    ("bags", {"features": np.full((60, 2), 1j)}, "'features' holds complex128: give finite numbers"),
+    ("bags", {"features": np.full((60, 2), "2024-01-01", "M8[D]")}, r"'features' holds datetime64\[D\]: give finite"),
+    # of folds, before the first is trained
+    ("bags", {"fold": np.zeros((2, 19), dtype=int)}, r"\(2, 19\), and \(repeats, bags\) is needed with .*bags = 20"),
+    ("bags", {"fold": np.full((1, 20), 0.5)}, "'fold' holds float64: give whole numbers"),
+    ("bags", {"fold": np.zeros((2, 20), dtype=int)}, "'fold' of repeat 0 holds 0: number the folds 0, 1, 2 and so on"),
+    ("bags", {"fold": np.arange(20) % 3 * 2}, "'fold' of repeat 0 holds 0, 2, 4: number the folds 0, 1, 2"),
+    ("bags", {"fold": np.arange(20) % 3 - 1}, "'fold' of repeat 0 holds -1, 0, 1: number"),
+    ("bags", {"fold": np.stack([np.arange(20) % 3, np.arange(20) % 2])}, "'fold' of repeat 1 holds 0, 1: number"),
+    ("bags", {"label": np.arange(20) // 4 == 0, "fold": np.arange(20) // 4}, "class number 1 has no training instance"),
+    # of truth: kind, range and length
+    ("bags", {"foreground": np.zeros(20, dtype=bool)}, r"'foreground' has shape \(20,\), and \(N\) is needed"),
+    ("bags", {"foreground": np.full(60, "False")}, f"'foreground' holds <U5: {BINARY}"),
+    ("bags", {"foreground": at(3, np.nan, 60)}, rf"'foreground' is nan at \[3\] \(1 such values\): {BINARY}"),
+    ("bags", {"foreground": at(3, -1, 60)}, rf"'foreground' is -1 at \[3\] \(1 such values\): {BINARY}"),
+    ("bags", {"foreground": at(3, 0.05, 60)}, r"'foreground' is 0.05 at \[3\]"),
+    ("series", {"foreground": np.zeros((20, 4), dtype=bool)}, r"and \(n, time\) is needed with n = 20, time = 23"),
+    ("series", {"foreground": np.full((20, 23), 2)}, r"'foreground' is 2 at \[0, 0\] \(460 such values\)"),
+    ("windows", {"foreground": np.full((20, 4), b"1")}, rf"'foreground' holds \|S1: {BINARY}"),
+    # of labels
+    ("bags", {"label": None}, r"has no array 'label': add the class of each bag \(bags,\)"),
+    ("series", {"label": np.arange(19) % 2}, r"'label' has shape \(19,\), and \(n\) is needed with n = 20"),
+    ("series", {"label": np.full(20, 0.5)}, r"'label' is 0.5 at \[0\] \(20 such values\): give whole numbers or names"),
+    ("series", {"label": at(3, np.nan, 20)}, r"'label' is nan at \[3\]"),
+    ("series", {"label": at(3, 1e300, 20)}, r"'label' is 1e\+300 at \[3\]"),
+    ("series", {"label": np.ones(20, dtype=int)}, r"'label' names one class \(1\): at least two are needed"),
+    ("series", {"label": np.array([b"a", b"b"] * 10)}, r"'label' holds \|S1: give whole numbers or names"),
+    ("series", {"label": np.array([0xD800, 65] * 10, "<u4").view("<U1")}, r"'label' is 'no text' at \[0\] \(10 such"),
+    ("series", {"label": np.array([2**31, 65] * 10, "<u4").view("<U1")}, r"'label' is 'no text' at \[0\] \(10 such"),
+    ("series", {"label": np.array([{}] * 20)}, "holds Python objects, which are not read"),
+    # of series, lengths and splits
+    ("series", {"windows": np.zeros((20, 4, 2, 5))}, "needs one of the arrays 'series' and 'windows'"),
+    ("series", {"series": None}, "needs one of the arrays 'series' and 'windows'"),
+    ("series", {"series": np.zeros((20, 23))}, r"'series' has shape \(20, 23\), and \(n, channels, time\) is needed"),
+    ("series", {"series": np.zeros((0, 2, 23))}, r"'series' has shape \(0, 2, 23\)"),
+    ("series", {"series": np.full((20, 2, 23), 1e300)}, r"'series' is 1e\+300 at \[0, 0, 0\] \(920 such values\)"),
+    ("series", {"series": np.full((20, 2, 23), "x")}, "'series' holds <U1: give finite numbers"),
+    ("series", {"length": np.full(20, 4)}, "series 0 has length 4: give 5, which is one window, to 23"),
+    ("series", {"length": np.full(20, 24)}, "series 0 has length 24: give 5, which is one window, to 23"),
+    ("series", {"length": np.full(20, 6.0)}, "'length' holds float64: give whole numbers"),
+    ("windows", {"length": np.full(20, 5)}, "series 0 has length 5: give 1, which is one window, to 4"),
+    ("series", {"split": np.array(["train", "dev"] * 10)}, r"'split' is 'dev' at \[1\] \(10 such values\): give train"),
+    ("series", {"split": np.arange(20)}, r"'split' is 3 at \[3\] \(17 such values\): give train, validation, test"),
+    ("series", {"split": np.full(20, 0.5)}, "'split' holds float64: give train"),
+    ("series", {"split": np.full(20, b"train")}, r"'split' holds \|S5: give train"),
+    ("series", {"split": np.arange(20) % 2}, "no instance is left for test: give more, or an array 'split'"),
+    ("series", {"split": np.where(np.arange(20) % 2, 2, np.arange(20) % 4 // 2)}, "class number 1 has no training"),
+    ("series", {"colour": np.zeros(20)}, "holds 'colour', which is not known: allowed are series, label, foreground"),
+]
+
+
+@pytest.mark.parametrize(("kind", "changes", "said"), FAULTS)
+def test_a_fault_in_the_file_is_one_sentence(kind: str, changes: Arrays, said: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=said) as caught:
+        loaded(tmp_path, {"bags": bags, "series": series, "windows": windows}[kind]() | changes)
+    assert str(caught.value).endswith(".") and "\n" not in str(caught.value)
+
+
+def test_every_fold_is_tried_before_the_first_is_trained(tmp_path: Path) -> None:
+    label = (np.arange(20) // 4 == 3).astype(int)  # one class lies in fold 3 of repeat 1 alone
+    loaded(tmp_path, bags() | {"label": label}, repeat=1, fold=0)
+    with pytest.raises(DataError, match="class number 1 has no training instance"):
+        num_repeats_and_folds(f"bags:{tmp_path}/mine.npz")
+
+
+def test_files_that_are_none_are_one_sentence(tmp_path: Path) -> None:
+    loaded(tmp_path, series())
+    whole = (tmp_path / "mine.npz").read_bytes()
+    encrypted = bytearray(whole)
+    encrypted[6] |= 1
+    encrypted[whole.index(b"PK\x01\x02") + 8] |= 1
+    one = io.BytesIO()
+    np.save(one, np.zeros(3))
+    for name, content, said in (
+        ("text", b"x,y\n", "not a zip file"),
+        ("cut", whole[:200], "not a zip file"),
+        ("empty", b"", "not a zip file"),
+        ("encrypted", bytes(encrypted), "encrypted"),
+        ("one", one.getvalue(), "not a zip file"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=rf"the file '.*{name}' cannot be read \(.*{said}.*\): write one with"):
+            series_task(SeriesConfig(source=f"series:{tmp_path / name}", window_length=5), 0)
+    with pytest.raises(DataError, match=r"is no file: write an \.npz file with numpy\.savez"):
+        series_task(SeriesConfig(source=f"series:{tmp_path}", window_length=5), 0)
+    for length in (0, 24):
+        with pytest.raises(DataError, match=rf"^window_length={length} does not fit .* have 23 samples: choose one"):
+            loaded(tmp_path, series(), window_length=length)
+    with pytest.raises(DataError, match="whose file holds windows: leave it out"):
+        loaded(tmp_path, windows(), window_length=4)
+
+
+def test_arrays_larger_than_the_memory_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files.Path, "read_text", lambda *_: "MemAvailable: 9 kB")
+    monkeypatch.setattr(np.lib.format, "read_array", None)
+    with pytest.raises(DataError, match=r"its arrays take 0\.0 GB, and 0\.0 GB of memory are free: give fewer"):
+        loaded(tmp_path, series())
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_no_damaged_byte_ends_in_a_traceback(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    path = tmp_path_factory.mktemp("damaged")
+    stream = io.BytesIO()
+    np.savez_compressed(stream, **bags())
+    content = bytearray(stream.getvalue())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    (path / "mine.npz").write_bytes(content[: data.draw(st.sampled_from([None, 300]))])
+    try:
+        bags_task(BagsConfig(source=f"bags:{path}/mine.npz"), 0)
+    except DataError as error:
+        assert "\n" not in str(error) and len(str(error)) < 800
+
+
+# --- standardisation --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [1.7e9, -4e12])
+def test_large_offsets_keep_what_the_file_resolves(tmp_path: Path, offset: float) -> None:
+    """Seconds since 1970 differ by 1 in 10^9; standardised they are what they are without the offset."""
+    plain, moved = bags(), bags()
+    plain["features"] = np.round(plain["features"])
+    moved["features"] = plain["features"] + offset
+    found = [loaded(tmp_path, arrays).bank.values for arrays in (plain, moved)]
+    np.testing.assert_allclose(found[1], found[0], atol=2e-6)
+    clock = np.arange(2_400).reshape(20, 1, 120) + int(offset)
+    made = loaded(tmp_path, {"series": clock, "label": np.arange(20) % 2}, window_length=5)
+    assert len(np.unique(made.bank.values)) == 2_400
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e9, 1e30])
+def test_a_constant_channel_becomes_zero_at_any_scale(tmp_path: Path, dtype: Any, scale: float) -> None:
+    if dtype == np.int64 and scale != 1e9:
+        scale = 7.0
+    arrays = bags()
+    varied = np.random.default_rng(0).integers(1, 50, 60)
+    arrays["features"] = (np.stack([np.full(60, 7.3), varied], axis=1) * scale).astype(dtype)
+    arrays["features"][arrays["bag"] == 8, 0] *= 5  # a test bag of repeat 1, fold 2
+    made = loaded(tmp_path, arrays, repeat=1, fold=2).bank.values.numpy()
+    assert (made[:, 0] == 0).all() and np.isfinite(made).all() and 0.5 < made[:, 1].std() < 2
+
+
+def test_what_standardising_cannot_hold_is_one_sentence(tmp_path: Path) -> None:
+    arrays = bags()
+    arrays["features"][:, 0] = 1e-30 * np.arange(60)
+    arrays["features"][arrays["bag"] == 8, 0] = 3e38
+    with pytest.raises(DataError, match="a value is more than 1e38 standard deviations from the training mean"):
+        loaded(tmp_path, arrays, repeat=1, fold=2)
