@@ -1,7 +1,7 @@
-"""The straightforward way to train on mosaics, kept as the yardstick of `fcam bench` and of its tests.
+"""The straightforward way to train on mosaics: the yardstick of the benchmarks and of one test.
 
-It restates in this project's words and code what the paper's public scripts do for CIFAR-10; the library does the
-same mathematics another way, so that losses, gradients and scores of both can be compared.
+It restates in this project's words and code what the paper's public scripts do for CIFAR-10. The library does the same
+mathematics another way, so losses, gradients and scores of both can be compared.
 
 | step                    | here                                         | in the library                             |
 |-------------------------|----------------------------------------------|--------------------------------------------|
@@ -21,56 +21,32 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from fcamlib.data.sdc import Bank, SDCData
+from fcamlib.fcam import FCAM
 
 Batch = tuple[Tensor, Tensor, Tensor]  # mosaics (B, M, 3, 32, 32), labels (B,), places of the foreground (B,)
 
 
-class PlainFocus(nn.Module):
+def focus_network() -> nn.Sequential:
     """The paper's focus network for CIFAR-10: pictures (N, 3, 32, 32) -> scores (N, 1)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 32, 3, bias=False)
-        self.conv2 = nn.Conv2d(32, 64, 3, bias=False)
-        self.conv3 = nn.Conv2d(64, 64, 3, bias=False)
-        self.dense1 = nn.Linear(1024, 512, bias=False)
-        self.dense2 = nn.Linear(512, 64, bias=False)
-        self.dense3 = nn.Linear(64, 10, bias=False)
-        self.dense4 = nn.Linear(10, 1, bias=False)
-
-    def forward(self, pictures: Float[Tensor, "N 3 32 32"]) -> Float[Tensor, "N 1"]:
-        """One score a picture."""
-        hidden = functional.max_pool2d(functional.relu(self.conv1(pictures)), 2)
-        hidden = functional.max_pool2d(functional.relu(self.conv2(hidden)), 2)
-        hidden = functional.relu(self.conv3(hidden)).flatten(1)
-        hidden = functional.relu(self.dense1(hidden))
-        hidden = functional.relu(self.dense2(hidden))
-        return self.dense4(functional.relu(self.dense3(hidden)))
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3, bias=False), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, bias=False), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(64, 64, 3, bias=False), nn.ReLU(), nn.Flatten(),
+        nn.Linear(1024, 512, bias=False), nn.ReLU(), nn.Linear(512, 64, bias=False), nn.ReLU(),
+        nn.Linear(64, 10, bias=False), nn.ReLU(), nn.Linear(10, 1, bias=False),
+    )  # fmt: skip
 
 
-class PlainClassifier(nn.Module):
+def classification_network(num_classes: int) -> nn.Sequential:
     """The paper's classification network for CIFAR-10: pictures (N, 3, 32, 32) -> class logits (N, K)."""
-
-    def __init__(self, num_classes: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 6, 5)
-        self.conv2 = nn.Conv2d(6, 16, 5)
-        self.dense1 = nn.Linear(400, 120)
-        self.dense2 = nn.Linear(120, 84)
-        self.dense3 = nn.Linear(84, 10)
-        self.dense4 = nn.Linear(10, num_classes)
-
-    def forward(self, pictures: Float[Tensor, "N 3 32 32"]) -> Float[Tensor, "N K"]:
-        """Class logits of a picture or of a weighted sum of pictures."""
-        hidden = functional.max_pool2d(functional.relu(self.conv1(pictures)), 2)
-        hidden = functional.max_pool2d(functional.relu(self.conv2(hidden)), 2).flatten(1)
-        hidden = functional.relu(self.dense1(hidden))
-        hidden = functional.relu(self.dense2(hidden))
-        return self.dense4(functional.relu(self.dense3(hidden)))
+    return nn.Sequential(
+        nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10), nn.ReLU(),
+        nn.Linear(10, num_classes),
+    )  # fmt: skip
 
 
 class PlainFCAM(nn.Module):
@@ -78,8 +54,8 @@ class PlainFCAM(nn.Module):
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
-        self.focus_model = PlainFocus()
-        self.classification_model = PlainClassifier(num_classes)
+        self.focus_model = focus_network()
+        self.classification_model = classification_network(num_classes)
 
     def forward(
         self, mosaics: Float[Tensor, "B M 3 32 32"], paradigm: str
@@ -89,9 +65,7 @@ class PlainFCAM(nn.Module):
         scores = [self.focus_model(mosaics[:, place])[:, 0] for place in range(num_segments)]
         alpha = torch.stack(scores, dim=1).softmax(dim=1)  # (B, M)
         if paradigm == "soft":
-            total = torch.zeros_like(mosaics[:, 0])
-            for place in range(num_segments):
-                total = total + torch.mul(alpha[:, place, None, None, None], mosaics[:, place])
+            total = sum(alpha[:, place, None, None, None] * mosaics[:, place] for place in range(num_segments))
             return alpha, self.classification_model(total).softmax(dim=1)[:, None]
         logits = [self.classification_model(mosaics[:, place]) for place in range(num_segments)]
         return alpha, torch.stack(logits, dim=1).softmax(dim=2)  # (B, M, K)
@@ -109,6 +83,16 @@ def loss(
     return -(alpha * likelihood).sum(dim=1).log()
 
 
+def copy_of(model: FCAM, num_classes: int) -> PlainFCAM:
+    """The plain model with the weights of the library's."""
+    first = next(model.parameters())
+    copy = PlainFCAM(num_classes).to(first.device, first.dtype)
+    with torch.no_grad():
+        for ours, theirs in zip(model.parameters(), copy.parameters(), strict=True):
+            theirs.copy_(ours)
+    return copy
+
+
 def float_pictures(bank: Bank, dtype: torch.dtype = torch.float32) -> Float[Tensor, "N C H W"]:
     """Every base picture as floating-point numbers, channels first; nothing but the result is allocated."""
     pictures = bank.values.permute(0, 3, 1, 2).to(dtype, memory_format=torch.contiguous_format)
@@ -117,10 +101,7 @@ def float_pictures(bank: Bank, dtype: torch.dtype = torch.float32) -> Float[Tens
 
 def materialised(pictures: Float[Tensor, "N C H W"], segments: Int[Tensor, "n M"]) -> Float[Tensor, "n M C H W"]:
     """The mosaics themselves, built one by one and stacked."""
-    mosaics = []
-    for row in segments:
-        mosaics.append(torch.stack([pictures[index] for index in row.tolist()]))
-    return torch.stack(mosaics)
+    return torch.stack([torch.stack([pictures[index] for index in row.tolist()]) for row in segments])
 
 
 class MosaicDataset(Dataset[Batch]):

@@ -12,24 +12,22 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from fcamlib import chunked, store
-from fcamlib.__main__ import main
-from fcamlib.bench import command, comparison, plain
-from fcamlib.bench.comparison import BenchRow
-from fcamlib.bench.results import Spread
-from fcamlib.bench.settings import BenchSettings
-from fcamlib.bench.sides import plain_copy, random_pictures
+from benchmarks import captions, pictures, plain, report, text, theory
+from benchmarks.__main__ import main
+from benchmarks.plain import copy_of
+from fcamlib import chunked
+from fcamlib.captioning.model import Captioner
 from fcamlib.config import Phase, TrainingConfig
+from fcamlib.config.caption_runs import CaptionModelConfig
 from fcamlib.data.sdc import Bank, SDCData, SDCTask, distinct
-from fcamlib.errors import UserError
 from fcamlib.evaluation import evaluate
-from fcamlib.fcam import FCAM
+from fcamlib.fcam import FCAM, PARADIGMS
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics
+from fcamlib.theory.gradient_flow import trajectory
 from fcamlib.training import fit
 
 NUMERICS = Numerics(torch.device("cpu"), torch.float64, channels_last=True)
-PARADIGMS = ("soft", "hard", "lvml")
 Pair = tuple[FCAM, plain.PlainFCAM]
 
 
@@ -37,8 +35,8 @@ Pair = tuple[FCAM, plain.PlainFCAM]
 def data() -> SDCData:
     """Eleven mosaics of three segments out of nine pictures, so that pictures occur again and again."""
     draws = np.random.default_rng(1)
-    pictures = random_pictures(9, seed=2)
-    bank = Bank(torch.from_numpy(pictures.values), scale=2 / 255, shift=-1.0, pictures=True)
+    values = draws.integers(256, size=(9, 32, 32, 3), dtype=np.uint8)
+    bank = Bank(torch.from_numpy(values), scale=2 / 255, shift=-1.0, pictures=True)
     place = torch.from_numpy(draws.integers(3, size=11))
     foreground = torch.nn.functional.one_hot(place, 3).bool()
     segments = torch.from_numpy(draws.integers(9, size=(11, 3)).astype(np.int32))
@@ -59,7 +57,7 @@ def pair() -> Iterator[Pair]:
         for name, value in model.named_parameters():
             if name.endswith("bias"):
                 value.copy_(torch.randn(value.shape, generator=generator, dtype=value.dtype) / 10)
-    yield model, plain_copy(model, 5)
+    yield model, copy_of(model, 5)
     torch.set_num_threads(threads)
 
 
@@ -158,81 +156,65 @@ def test_plain_loss_falls_within_its_step(data: SDCData, pair: Pair) -> None:
 
 
 def test_rows_take_their_ratios_from_pairs() -> None:
-    row = BenchRow.of("evaluation", 20, "hard", "s", [(10.0, 1.0), (12.0, 2.0), (30.0, 1.5)])
-    assert row.plain == Spread(12.0, 10.0, 30.0)
-    assert row.library == Spread(1.5, 1.0, 2.0)
-    assert row.ratio == Spread(8.0, 6.0, 20.0)
-    assert row.target == 20
-    shown = comparison.table([row]).iloc[0]
-    assert shown["measure"] == "evaluation hard"
-    assert shown["plain"] == "12.0 (10.0 to 30.0) s"
-    assert shown["ratio"] == "8.0 (6.0 to 20.0)"
+    line = report.row("evaluation", "s", [1.0, 2.0, 1.5], [10.0, 12.0, 30.0], 20.0)
+    assert line["plain"] == {"median": 12.0, "low": 10.0, "high": 30.0}
+    assert line["ratio"] == {"median": 8.0, "low": 6.0, "high": 20.0}
+    shown = report.table({"rows": [line, report.row("alone", "MB", [7.25])]})
+    assert shown.loc["evaluation"].tolist() == ["12 (10 to 30) s", "1.5 (1 to 2) s", "8 (6 to 20)", "20"]
+    assert shown.loc["alone"].tolist() == ["", "7.25 MB", "", ""]
 
 
-def test_benchmark_has_every_row_and_consistent_ratios(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    tiny = BenchSettings(num_pictures=60, num_train=12, num_test=4, batch_size=4, steps=1, evaluation_mosaics=6,
-                         setup_mosaics=4, repeats=1)  # fmt: skip
-    monkeypatch.setattr(command, "QUICK", tiny)
+def test_sides_are_measured_in_turn() -> None:
+    order: list[str] = []
+    sides = [lambda name=name: float(len(order) + len(order.append(name) or "")) for name in ("plain", "library")]
+    assert report.in_turn(*sides, 3) == ([0.0, 3.0, 4.0], [1.0, 2.0, 5.0])
+    assert order == ["plain", "library", "library", "plain", "plain", "library"]
+
+
+@pytest.mark.parametrize("name", ["pictures", "theory", "text", "captions"])
+def test_every_benchmark_ends_in_one_form(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tiny = pictures.Sizes(num_pictures=60, num_train=12, segments=(3,), batch_size=4, steps=1, some=4)
+    monkeypatch.setattr(pictures, "QUICK", tiny)
+    monkeypatch.setattr(theory, "MOST_STEPS", 100)
+    monkeypatch.setattr(theory, "sweep_rows", lambda config, repeats: [])
+    monkeypatch.setattr(text, "NUM_POSTS", 600)
+    sizes = {"NUM_REGIONS": 9, "REGION_DIM": 6, "NUM_WORDS": 30, "LENGTH": 4, "BATCH": 3}
+    for constant, value in sizes.items():
+        monkeypatch.setattr(captions, constant, value)
+    monkeypatch.setattr(captions, "in_fresh_process", lambda call, *given: call(*given))
     file = tmp_path / "new" / "bench.json"
-    arguments = ["bench", "--quick", "--num-segments", "3", "--json", str(file)]
-    result = CliRunner().invoke(main, arguments)
+    result = CliRunner().invoke(main, [name, "--quick", "--repeats", "1", "--json", str(file)])
     assert result.exit_code == 0, result.output
     content = json.loads(file.read_text())
-    rows = content["rows"]
-    expected = [("set-up", ""), ("data", ""), ("peak memory", "")]
-    timed = ("training epoch", "evaluation", "epoch with evaluation")
-    expected += [(name, paradigm) for paradigm in PARADIGMS for name in timed]
-    assert [(row["measure"], row["paradigm"]) for row in rows] == expected
-    assert len(rows) == comparison.num_rows(BenchSettings(segments=(3,)))
-    for row in rows:
-        assert row["num_segments"] == 3
-        assert row["plain"]["median"] > 0 and row["library"]["median"] > 0
-        assert row["ratio"]["median"] == pytest.approx(row["plain"]["median"] / row["library"]["median"])
-        assert f"{row['measure']} {row['paradigm']}".strip() in result.output
-    for training, evaluation, both in zip(rows[3::3], rows[4::3], rows[5::3], strict=True):
-        for side in ("plain", "library"):
-            parts = training[side]["median"] + evaluation[side]["median"]
-            assert both[side]["median"] == pytest.approx(parts)
-    # 16 mosaics of 3 float pictures with label and place; 60 byte pictures, 17 rows of 3 places with label and truth
-    assert rows[1]["plain"]["median"] == pytest.approx(16 * (3 * 3072 * 4 + 8 + 8) * 1e-6)
-    assert rows[1]["library"]["median"] == pytest.approx((60 * 3072 + 17 * (3 * 4 + 8 + 3)) * 1e-6)
-    assert content["settings"]["segments"] == [3]
-    assert content["provenance"]["packages"]["torch"] == version("torch")
-    assert "from 1 of 3 steps" in content["how"] and content["how"] in result.output
+    assert content["provenance"]["packages"]["torch"] == version("torch") and content["how"] in result.output
+    for line in content["rows"]:
+        assert line["library"]["median"] > 0 and line["label"] in result.output
+        if line["plain"]:
+            assert line["ratio"]["median"] == pytest.approx(line["plain"]["median"] / line["library"]["median"])
 
 
-@pytest.mark.parametrize("value", ["1", "5,x", "", "2.5", "-3"])
-def test_wrong_numbers_of_segments_are_one_sentence(value: str) -> None:
-    result = CliRunner().invoke(main, ["bench", f"--num-segments={value}"])
-    assert result.exit_code == 2
-    sentence = f"num_segments={value} is not allowed: give whole numbers from 2 to 10000, such as 5,20."
-    assert result.stderr == f"fcam: {sentence}\n"
-
-
-def test_unwritable_file_is_one_sentence_before_anything_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(command, "measure", lambda *_: pytest.fail("measured"))
+def test_mistakes_are_one_sentence_before_anything_is_measured(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    result = CliRunner().invoke(main, ["bench", "--json", str(tmp_path / "file" / "bench.json")])
-    assert result.exit_code == 2
-    assert result.stderr.startswith("fcam: json=") and result.stderr.count("\n") == 1
+    refused = CliRunner().invoke(main, ["text", "--json", str(tmp_path / "file" / "bench.json")])
+    assert refused.exit_code == 2 and "cannot be written" in refused.output
 
 
-def test_side_that_ends_is_one_sentence() -> None:
-    settings = BenchSettings(num_pictures=60, num_train=12, num_test=4, batch_size=4, setup_mosaics=4)
-    side = comparison._Process("plain", settings)
-    try:
-        side.process.kill()
-        with pytest.raises(UserError, match=r"the benchmark's plain side ended with status -9 in 'train'"):
-            side.ask("train", 3, "soft")
-    finally:
-        side.close()
+@pytest.mark.parametrize("paradigm", PARADIGMS)
+def test_other_plain_sides_compute_the_librarys_losses(paradigm: str) -> None:
+    """Euler's method ends where the solver does; padded posts have the loss of distinct words."""
+    exact = trajectory(paradigm, 4, 3, [40.0])
+    assert exact.mu[0] > 1.5
+    np.testing.assert_allclose(theory.euler(paradigm, 4, 3, 4_000), (exact.mu[0], exact.nu[0]), rtol=2e-3)
+    posts = text.random_posts()
+    model, batch = text.simple_model(posts, dtype=torch.float64), posts.splits["train"].take(torch.arange(12))
+    found = [text.plain_loss(model, batch, paradigm), text.library_loss(model, batch.trimmed(), paradigm)]
+    gradients = [torch.autograd.grad(loss, list(model.parameters())) for loss in found]
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-14)
 
 
-def test_recorded_benchmark_is_not_taken_for_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "bench"
-    folder.mkdir()
-    (folder / "cpu.json").write_text("{}")
-    monkeypatch.setattr(store.paths, "recorded_dir", lambda: tmp_path)
-    assert store.recorded_runs() == []
+def test_keys_computed_once_or_for_every_word_give_the_same_loss() -> None:
+    model = Captioner(CaptionModelConfig(), (9, 6), 5_000, torch.Generator().manual_seed(0)).double()
+    regions, tokens = torch.rand(3, 9, 6, dtype=torch.float64), captions.random_captions(3) % 5_000
+    once, again = (captions.step_loss(name, model, regions, tokens) for name in ("soft", "keys"))
+    torch.testing.assert_close(once, again, rtol=1e-10, atol=0)

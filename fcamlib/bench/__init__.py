@@ -1,1 +1,0 @@
-"""Benchmarks: time and memory, against a plain procedure, against the machine's floor, and as segments grow."""

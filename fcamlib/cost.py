@@ -1,0 +1,212 @@
+"""Time and memory of a training step as instances get more segments: counted, derived and measured.
+
+Three methods for the same mathematics: every occurrence of a segment is evaluated; each distinct segment of the batch
+is evaluated once, the bank; and that in chunks, whose activations are computed again for the gradients. Memory is the
+peak of the bytes of all tensors of the step, counted, so it is the same in every run.
+Axes: B batch, M segments, K classes, D features, U distinct segments.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from fcamlib import paths
+from fcamlib.chunked import kept_of_each, output_in_chunks
+from fcamlib.config.cost import CostExperiment
+from fcamlib.data.sdc import Bank, SDCData, distinct, every_occurrence
+from fcamlib.errors import DataError
+from fcamlib.fcam import FCAM, PARADIGMS, FCAMOutput
+from fcamlib.memory import PeakMemory
+from fcamlib.networks import classification_network, focus_network
+from fcamlib.numerics import PLAIN, reproducible
+from fcamlib.paradigms import needs
+from fcamlib.provenance import provenance
+
+METHODS = {
+    "every": "every occurrence evaluated",
+    "bank": "distinct segments evaluated once",
+    "chunks": "distinct segments in chunks",
+}
+CHUNK_BYTES = 2**24  # that autograd keeps of a chunk
+SMALL_CHUNKS = 2**17  # so that the small batches whose operations are counted are divided too
+MOST_BYTES = 2**32  # of a pass in one piece; larger ones are not measured
+SHAPE = (1, 8, 8)
+
+
+def problem(
+    sizes: CostExperiment, num_segments: int, batch_size: int = 0, dtype: torch.dtype = torch.float32
+) -> tuple[FCAM, SDCData]:
+    """The digits networks, and a batch whose segments are drawn from the bank."""
+    generator = torch.Generator().manual_seed(sizes.seed)
+    values = torch.rand(sizes.num_pictures, *SHAPE, generator=generator)
+    shape = (batch_size or sizes.batch_size, num_segments)
+    segments = torch.randint(sizes.num_pictures, shape, generator=generator, dtype=torch.int32)
+    label = torch.randint(sizes.num_classes, (shape[0],), generator=generator)
+    focus = focus_network("digits", SHAPE, generator, dtype)
+    classifier = classification_network("digits", SHAPE, sizes.num_classes, generator, dtype)
+    return FCAM(focus, classifier), SDCData(Bank(values), segments, label, torch.zeros(shape, dtype=torch.bool))
+
+
+def output(method: str, model: FCAM, data: SDCData, paradigm: str, chunk_bytes: int = CHUNK_BYTES) -> FCAMOutput:
+    """The forward pass of a step by one of the three methods."""
+    numerics = replace(PLAIN, dtype=next(model.parameters()).dtype)
+    if method == "chunks":
+        size = max(1, int(chunk_bytes / kept_of_each(model, data, paradigm, numerics)))
+        return output_in_chunks(model, data, paradigm, numerics, size)
+    rows, places = (every_occurrence if method == "every" else distinct)(data.segments)
+    return model(data.bank.rows(rows, numerics.dtype), places, paradigm, data.mask)
+
+
+def step(method: str, model: FCAM, data: SDCData, paradigm: str, chunk_bytes: int = CHUNK_BYTES) -> None:
+    """Forward and backward pass of a batch."""
+    model.zero_grad(set_to_none=True)
+    output(method, model, data, paradigm, chunk_bytes).loss(paradigm, data.label).backward()
+
+
+def counted(method: str, model: FCAM, data: SDCData, paradigm: str, chunk_bytes: int) -> tuple[int, int]:
+    """Floating-point operations of products and convolutions, and peak bytes of tensors, of a step: both exact."""
+    call = partial(step, method, model, data, paradigm, chunk_bytes)
+    with FlopCounterMode(display=False) as flops:
+        call()
+    with PeakMemory() as memory:
+        call()
+    return flops.get_total_flops(), memory.peak
+
+
+def measured_rows(sizes: CostExperiment) -> list[dict[str, Any]]:
+    """One row for each number of segments, paradigm and method that fits."""
+    rows = []
+    for m in sizes.num_segments:
+        model, data = problem(sizes, m)
+        num_distinct = len(distinct(data.segments)[0])
+        for paradigm in PARADIGMS:
+            each = kept_of_each(model, data, paradigm, PLAIN)
+            for method in METHODS:
+                evaluated = data.segments.numel() if method == "every" else num_distinct
+                if method != "chunks" and evaluated * each > MOST_BYTES:
+                    continue
+                flops, peak = counted(method, model, data, paradigm, CHUNK_BYTES)
+                seconds = []
+                for _ in range(sizes.repeats):
+                    began = time.perf_counter()
+                    step(method, model, data, paradigm)
+                    seconds.append(time.perf_counter() - began)
+                spread = {"median": statistics.median(seconds), "low": min(seconds), "high": max(seconds)}
+                about = {"paradigm": paradigm, "num_segments": m, "way": method, "evaluated": evaluated}
+                rows.append(about | {"gflop": flops / 1e9, "peak_mb": peak / 1e6, "seconds": spread})
+    return rows
+
+
+def measured(sizes: CostExperiment) -> dict[str, Any]:
+    """The benchmark as plain values, for a JSON file."""
+    with reproducible(sizes.threads):
+        rows = measured_rows(sizes)
+    how = (
+        f"batches of {sizes.batch_size} instances drawn from {sizes.num_pictures:,} pictures of 8 x 8, "
+        f"{sizes.num_classes} classes, the digits networks, float32, threads: {sizes.threads}, wall time, median of "
+        f"n = {sizes.repeats} (least to greatest); memory is the peak of the tensors' bytes, counted; chunks keep "
+        f"{CHUNK_BYTES / 1e6:.0f} MB; what would keep more than {MOST_BYTES / 1e9:.1f} GB in one piece is left out"
+    )
+    what = "seconds and peak memory of a forward and backward pass as instances get more segments"
+    experiment = sizes.model_dump(mode="json")
+    return {"what": what, "how": how, "experiment": experiment, "provenance": provenance(PLAIN), "rows": rows}
+
+
+def benchmark(repeats: int, threads: int, quick: bool = False, **ignored: Any) -> dict[str, Any]:
+    """What `python -m benchmarks cost` measures."""
+    some = {"num_segments": (2, 20)} if quick else {}
+    return measured(CostExperiment.model_validate({"repeats": repeats, "threads": threads, **some}))
+
+
+def measurements(sizes: CostExperiment) -> dict[str, Any]:
+    """The recorded benchmark; with `live=true` one that is measured now."""
+    recorded = paths.recorded_dir()
+    path = recorded / "bench" / "cost.json" if recorded else None
+    if sizes.live:
+        return measured(sizes)
+    if path is None or not path.is_file():
+        raise DataError("no measurement is recorded here: set live=true to measure on this machine.")
+    return json.loads(path.read_text("utf-8"))
+
+
+def table(content: dict[str, Any]) -> pd.DataFrame:
+    """One row per paradigm, number of segments and method; milliseconds and megabytes as numbers."""
+    rows = []
+    for row in content["rows"]:
+        milliseconds = {name: 1e3 * value for name, value in row["seconds"].items()}
+        rows.append({name: value for name, value in row.items() if name != "seconds"} | milliseconds)
+    return pd.DataFrame(rows)
+
+
+def counted_rows(sizes: CostExperiment) -> list[dict[str, Any]]:
+    """Operations (MFLOP) and peak memory (MB) of a step of 16 instances, and the operations that are derived."""
+    rows = []
+    for paradigm in PARADIGMS:
+        for m in sizes.counted_segments:
+            model, data = problem(sizes, m, batch_size=16)
+            num_distinct = len(distinct(data.segments)[0])
+            derived = derived_operations(model, paradigm, num_distinct, len(data))
+            row: dict[str, Any] = {"paradigm": paradigm, "m": m, "U": num_distinct, "MFLOP derived": derived / 1e6}
+            found = {name: counted(name, model, data, paradigm, SMALL_CHUNKS) for name in ("bank", "chunks", "every")}
+            row |= {f"MFLOP {name}": flops / 1e6 for name, (flops, _) in found.items()}
+            rows.append(row | {f"MB {name}": peak / 1e6 for name, (_, peak) in found.items()})
+    return rows
+
+
+def derived_operations(model: FCAM, paradigm: str, num_distinct: int, batch_size: int) -> int:
+    """Operations of a forward and backward pass with the bank, derived from the sizes of the layers.
+
+    A layer does the forward product, one for its weights and one for its input. A network's first layer saves the last
+    where its input needs no gradient: always, but for soft attention's classifier, whose sums depend on the attention.
+    """
+    focus, classifier = forward_operations(model.focus_model), forward_operations(model.classification_model)
+    total = num_distinct * (3 * sum(focus) - focus[0])
+    if needs([paradigm], "mixture"):
+        return total + batch_size * 3 * sum(classifier)
+    return total + num_distinct * (3 * sum(classifier) - classifier[0])
+
+
+def forward_operations(network: nn.Module) -> list[int]:
+    """Operations of each layer with weights on one segment: two for every multiplication with an addition."""
+    operations, hidden = [], torch.zeros(1, *SHAPE)
+    with torch.no_grad():
+        for layer in network.children():
+            hidden = layer(hidden)
+            if isinstance(layer, nn.Conv2d | nn.Linear):
+                operations.append(2 * hidden.numel() * layer.weight[0].numel())
+    return operations
+
+
+def chunk_difference(sizes: CostExperiment, paradigm: str) -> float:
+    """Largest difference between gradients in chunks and in one piece, over the largest entry; float64."""
+    model, data = problem(sizes, max(sizes.counted_segments), batch_size=4, dtype=torch.float64)
+    found = []
+    for method in ("bank", "chunks"):
+        loss = output(method, model, data, paradigm, SMALL_CHUNKS).loss(paradigm, data.label)
+        found.append(nn.utils.parameters_to_vector(torch.autograd.grad(loss, list(model.parameters()))))
+    return float((found[0] - found[1]).abs().max() / found[0].abs().max())
+
+
+def figure_record(content: dict[str, Any], sizes: CostExperiment) -> dict[str, object]:
+    """What is saved beside the figure of the measurements."""
+    source = content["provenance"]
+    pictures = f"{content['experiment']['num_pictures']:,} random pictures"
+    dated = {"commits": [source["commit"]], "dates": [source["date"]]}
+    return {
+        "notebook": "notebooks/11_cost_of_attention.ipynb",
+        "data": [pictures],
+        "computed": [{"data": pictures, "recorded": not sizes.live, **dated}],
+        "parameters": sizes.model_dump(mode="json"),
+        "measured": {name: source[name] for name in ("commit", "date", "device")} | {"how": content["how"]},
+        "rerun": "python -m benchmarks cost --json results/recorded/bench/cost.json",
+    }
