@@ -118,6 +118,7 @@ rule findings:
     input:
         parameters="book/notebooks/profile.yaml",
         script="book/_ext/findings.py",
+        form="benchmarks/report.py",
         notes=NOTES,
         notebook="notebooks/02_accuracy_and_saif.ipynb",
         runs=[str(checksums(name)) for name in runs_of(SHOWN)],
@@ -130,7 +131,7 @@ rule findings:
         python=sys.executable,
         folder=subpath(output[0], parent=True),
     shell:
-        "{params.python:q} {input.script:q} {input.parameters:q} {params.folder:q}"
+        "PYTHONPATH=. {params.python:q} {input.script:q} {input.parameters:q} {params.folder:q}"
 
 
 rule notebook:

@@ -19,8 +19,9 @@ from fcamlib.config.fixed_focus import FixedFocusConfig, fixed_focus_experiment
 from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.theory.ensemble import DIFFERENCE, Member
-from fcamlib.theory.gradient_flow import PARADIGMS, trajectory
-from fcamlib.theory.sweep_training import Trainer, batch_order, initial_network, members_of, tasks_of
+from fcamlib.theory.fixed_focus import LAWS
+from fcamlib.theory.flow import trajectory
+from fcamlib.theory.sweep import Trainer, batch_order, initial_network, members_of, tasks_of
 
 __all__ = ["benchmark", "table"]
 STEP = 0.01  # of Euler's method
@@ -48,7 +49,7 @@ def solver_rows(repeats: int, cases: tuple[tuple[int, int, float, float], ...] =
     for m, c, end, aim in cases:
         steps = round(end / STEP)
         taken = min(steps, MOST_STEPS)
-        for paradigm in PARADIGMS:
+        for paradigm in LAWS:
             slow, fast = partial(euler, paradigm, m, c, taken), partial(trajectory, paradigm, m, c, [end])
             plain, library = in_turn(partial(seconds, slow), partial(seconds, fast), repeats)
             plain = [value * steps / taken for value in plain]

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 
 LAZY = {  # command -> module and name
-    "bench": ("fcamlib.bench.command", "bench_command"),
     "caption": ("fcamlib.captioning.command", "caption_command"),
     "crossval": ("fcamlib.bags.command", "crossval_command"),
     "rerun": ("fcamlib.rerun", "rerun_command"),

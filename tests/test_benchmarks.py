@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM, PARADIGMS
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics
-from fcamlib.theory.gradient_flow import trajectory
+from fcamlib.theory.flow import trajectory
 from fcamlib.training import fit
 
 NUMERICS = Numerics(torch.device("cpu"), torch.float64, channels_last=True)
@@ -160,14 +161,20 @@ def test_rows_take_their_ratios_from_pairs() -> None:
     assert line["plain"] == {"median": 12.0, "low": 10.0, "high": 30.0}
     assert line["ratio"] == {"median": 8.0, "low": 6.0, "high": 20.0}
     shown = report.table({"rows": [line, report.row("alone", "MB", [7.25])]})
-    assert shown.loc["evaluation"].tolist() == ["12 (10 to 30) s", "1.5 (1 to 2) s", "8 (6 to 20)", "20"]
-    assert shown.loc["alone"].tolist() == ["", "7.25 MB", "", ""]
+    assert shown.to_numpy().tolist() == [
+        ["12 (10 to 30) s", "1.5 (1 to 2) s", "8 (6 to 20)", "20"],
+        ["", "7.25 MB", "", ""],
+    ]
 
 
 def test_sides_are_measured_in_turn() -> None:
     order: list[str] = []
-    sides = [lambda name=name: float(len(order) + len(order.append(name) or "")) for name in ("plain", "library")]
-    assert report.in_turn(*sides, 3) == ([0.0, 3.0, 4.0], [1.0, 2.0, 5.0])
+
+    def side(name: str) -> float:
+        order.append(name)
+        return float(len(order))
+
+    assert report.in_turn(partial(side, "plain"), partial(side, "library"), 3) == ([1.0, 4.0, 5.0], [2.0, 3.0, 6.0])
     assert order == ["plain", "library", "library", "plain", "plain", "library"]
 
 

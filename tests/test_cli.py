@@ -92,7 +92,6 @@ def test_help_names_every_option_of_every_command() -> None:
         "list",
         "check",
         "record",
-        "bench",
         "crossval",
         "sweep",
         "rerun",

@@ -9,7 +9,6 @@ import torch
 from torch.testing import assert_close
 
 from fcamlib import training
-from fcamlib.bench.sides import random_pictures
 from fcamlib.config import Phase, TrainingConfig
 from fcamlib.data.sdc import Bank, SDCData, SDCTask
 from fcamlib.evaluation import evaluate
@@ -28,8 +27,8 @@ HYBRID = (
 
 def data(num_instances: int, seed: int) -> SDCData:
     """Mosaics of three out of 200 random pictures; the label is a class that the first picture decides."""
-    pictures = random_pictures(200, seed=0)
-    bank = Bank(torch.from_numpy(pictures.values), scale=2 / 255, shift=-1.0, pictures=True)
+    values = torch.randint(256, (200, 32, 32, 3), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
+    bank = Bank(values, scale=2 / 255, shift=-1.0, pictures=True)
     generator = torch.Generator().manual_seed(seed)
     segments = torch.randint(200, (num_instances, 3), generator=generator, dtype=torch.int32)
     place = torch.randint(3, (num_instances,), generator=generator)
