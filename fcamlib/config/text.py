@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -10,13 +9,11 @@ from pydantic import Field, model_validator
 
 from fcamlib.config.base import SCHEDULES, TextSchedules
 from fcamlib.config.grid import Defaults, TaskExperiment
-from fcamlib.config.sources import TaskConfig, short_source, source_path
+from fcamlib.config.sources import TaskConfig, short_source
 from fcamlib.config.training import ModelConfig
-from fcamlib.errors import DataError
 
 TEXT_NETWORKS = ("text200", "text50", "mlp", "linear")
 TEXT_ENCODERS = ("embedding", "transformer")  # what `fcamlib.encoders` holds for words, known without torch
-HATEXPLAIN_FILES = ("dataset.json", "post_id_divisions.json")
 
 LabelRule = Literal["majority", "first"]
 RationaleRule = Literal["union", "majority", "first"]
@@ -53,40 +50,24 @@ class TextConfig(TaskConfig):
 
 
 def text_files(source: str) -> dict[str, Path]:
-    """The files of a text source by name; HateXplain's are downloaded where they are missing. None for `keywords`.
+    """The files of a text source by name; HateXplain's are downloaded where they are missing. None for `keywords`."""
+    if source.startswith("hatexplain"):
+        from fcamlib.data.hatexplain import hatexplain_files
 
-    Raises `DataError` in one sentence where a file is missing.
-    """
-    kind = source.split(":", 1)[0]
-    if kind not in ("hatexplain", "text"):
-        return {}
-    path = source_path(source)
-    if kind == "text" and path.is_file():
-        return {path.name: path}
-    names = HATEXPLAIN_FILES if kind == "hatexplain" else ("train.jsonl", "validation.jsonl", "test.jsonl")
-    files = {name: path / name for name in names}
-    missing = [name for name, file in files.items() if not file.is_file()]
-    if missing and source == "hatexplain":
-        from fcamlib.data.hatexplain import download  # imports torch, so only where needed
+        return hatexplain_files(source)
+    if source.startswith("text:"):
+        from fcamlib.data.posts import jsonl_files
 
-        download(path)
-        return files
-    if needed := [name for name in missing if name != "validation.jsonl"]:
-        raise DataError(f"dataset='{source}': the folder '{path}' has no {needed[0]}: put one there.")
-    return {name: file for name, file in files.items() if name not in missing}
+        return jsonl_files(source)
+    return {}
 
 
 def text_fingerprint(source: str) -> str:
     """sha256 over the names and contents of a source's files; empty for generated posts."""
-    digest = hashlib.sha256()
+    from fcamlib.data.files import joint_hash
+
     files = text_files(source)
-    for name, file in files.items():
-        try:
-            content = hashlib.sha256(file.read_bytes()).hexdigest()
-        except OSError as error:
-            raise DataError(f"dataset='{source}': the file '{file}' cannot be read ({error.strerror}).") from None
-        digest.update(f"{content}  {name if len(files) > 1 else ''}\n".encode())
-    return digest.hexdigest() if files else ""
+    return joint_hash(files if len(files) > 1 else dict(zip([""], files.values(), strict=False)))
 
 
 _POSTS: dict[str, Any] = {

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fcamlib.config.sources import source_path
 from fcamlib.errors import DataError
+
+log = logging.getLogger(__name__)
+JSONL_FILES = ("train.jsonl", "validation.jsonl", "test.jsonl")
 
 
 @dataclass(frozen=True)
@@ -40,19 +45,16 @@ class Corpus:
     title: str
 
 
-def read_text(path: Path, dataset: str) -> str:
-    """The text of a file; one sentence that names the place where it is missing, empty or not UTF-8."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"dataset='{dataset}': the file '{path}' cannot be read ({error.strerror}).") from None
-    if not content.strip():
-        raise DataError(f"dataset='{dataset}': the file '{path}' is empty.")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"dataset='{dataset}': line {line} of '{path}' is not UTF-8 text "
-            f"(byte 0x{content[error.start]:02x}): save the file as UTF-8."
-        ) from None
+def jsonl_files(source: str) -> dict[str, Path]:
+    """The files of a `text:PATH` source by name; other .jsonl files beside them are named in the log."""
+    path = source_path(source)
+    if not path.is_dir():
+        return {path.name: path}
+    files = {name: path / name for name in JSONL_FILES if (path / name).is_file()}
+    for name in ("train.jsonl", "test.jsonl"):
+        if name not in files:
+            raise DataError(f"dataset='{source}': the folder '{path}' has no {name}: put one there.")
+    for other in sorted(path.glob("[!.]*.jsonl")):
+        if other.name not in files:
+            log.warning("'%s' is not read: a folder holds %s.", other, ", ".join(JSONL_FILES))
+    return files

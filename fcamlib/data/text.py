@@ -1,54 +1,64 @@
 """Text tasks: segments are words, an instance is a post, its foreground the words of its rationale.
 
-| source                         | posts                                         | module                     |
-|--------------------------------|-----------------------------------------------|----------------------------|
-| `hatexplain`, `hatexplain:PATH` | HateXplain, official files                   | `fcamlib.data.hatexplain`  |
-| `text:PATH`                    | a user's, one JSON object a line              | `fcamlib.data.jsonl`       |
-| `keywords`                     | generated, harmless                           | `fcamlib.data.keywords`    |
+| source                          | posts                                | read by                      |
+|---------------------------------|--------------------------------------|------------------------------|
+| `hatexplain`, `hatexplain:PATH` | HateXplain, official files           | `fcamlib.data.hatexplain`    |
+| `keywords`                      | generated, harmless                  | `fcamlib.data.keywords`      |
+| `text:PATH`                     | a user's, one JSON object a line     | `jsonl_corpus`               |
 
-The vocabulary holds the words of the training posts; every other word has the number 0, one vector for all. With
-`paper_vocabulary` the words of all splits are in it, as in the public scripts, and the title says so. Posts without
-a word are left out with a count in the log; posts without a rationale have no foreground. A post that is longer than
-`max_tokens` is cut, and so is its rationale. Source: arXiv 2307.13421, experiments on HateXplain.
+PATH is a folder with `train.jsonl`, `test.jsonl` and, if there is one, `validation.jsonl`; or one file, whose lines
+either all name their `split` or none does. Without a validation file a tenth of the training posts of each class is
+held out; a file without `split` is divided 80 : 10 : 10 in each class. Both are drawn once, alike for every seed.
+
+| field       | value                                                                                             |
+|-------------|---------------------------------------------------------------------------------------------------|
+| `tokens`    | list of words, used as they are                                                                   |
+| `text`      | or, instead of `tokens`, text: made lower-case and split into words and punctuation marks         |
+| `label`     | text or whole number; the classes are those of the training posts                                 |
+| `rationale` | optional: list of 0 and 1, one a token, 1 where the label comes from; all 0 means there is none   |
+| `split`     | only in a single file: train, validation or test                                                  |
+
+The vocabulary holds the words of the training posts that occur `min_count` times; every other word has the number 0,
+one vector for all. With `paper_vocabulary` the words of all splits are in it, as in the public scripts, and the title
+says so. Posts without a word are left out with a count in the log; posts without a rationale have no foreground. A post
+longer than `max_tokens` is cut, and so is its rationale. Source: arXiv 2307.13421, experiments on HateXplain.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
+from pydantic import BaseModel, Field, StrictInt, StrictStr, ValidationError, model_validator
 
 from fcamlib.config import TextConfig
+from fcamlib.data.files import json_fault, read_text
 from fcamlib.data.hatexplain import hatexplain_corpus
-from fcamlib.data.jsonl import jsonl_corpus
 from fcamlib.data.keywords import keyword_corpus
-from fcamlib.data.posts import Corpus, Post
+from fcamlib.data.posts import Corpus, Post, jsonl_files
 from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask
 from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
 UNKNOWN = 0  # number of every word outside the vocabulary
+HELD_OUT = 0.1  # of each class, for each of validation and test that has no posts of its own
 _DRAW, _NOISE = 100, 200  # keep these draws apart from others of the same seed
+_WORD = re.compile(r"\w+(?:['\u2019]\w+)*|[^\w\s]")
 
 
 def text_task(config: TextConfig, seed: int) -> SDCTask:
     """Train, validation and test posts of `config` on one bank of words.
 
-    Parameters
-    ----------
-    config : TextConfig
-    seed : int
-        Draws generated posts, parts of a source where fewer than all are asked for, and label noise.
-
-    Raises
-    ------
-    DataError
-        In one sentence where the source is missing or damaged, or holds fewer posts than are asked for.
+    `seed` draws generated posts, parts of a source where fewer than all are asked for, and label noise. Raises
+    `DataError` in one sentence where the source is missing or damaged, or holds fewer posts than are asked for.
     """
     splits, words, corpus = _prepared(config, seed)
     splits["train"] = _noisy(splits["train"], len(corpus.class_names), config.label_noise, seed)
@@ -72,8 +82,15 @@ def _prepared(config: TextConfig, seed: int) -> tuple[dict[str, list[Post]], dic
         generator = np.random.default_rng([seed, _DRAW + number])
         posts = _drawn(corpus.splits[split], sizes[split], generator, f"{split} posts of dataset='{config.source}'")
         splits[split] = _cut(posts, config.max_tokens, split)
-    known = chain.from_iterable(splits.values()) if config.paper_vocabulary else splits["train"]
-    return splits, vocabulary(known, config.min_count), corpus
+    words = vocabulary(
+        chain.from_iterable(splits.values()) if config.paper_vocabulary else splits["train"], config.min_count
+    )
+    if not words:
+        raise DataError(
+            f"min_count={config.min_count:,} leaves no word of dataset='{config.source}': no word of the training "
+            "posts occurs so often, give a smaller number."
+        )
+    return splits, words, corpus
 
 
 def vocabulary(posts: Iterable[Post], min_count: int = 1) -> dict[str, int]:
@@ -158,3 +175,120 @@ def _title(corpus: Corpus, config: TextConfig) -> str:
     if config.label_noise:
         notes.append(f"{config.label_noise:.0%} of training labels changed")
     return corpus.title + (f" ({', '.join(notes)})" if notes else "")
+
+
+class _Line(BaseModel):
+    """One line of a user's file; each field says what it has to hold."""
+
+    tokens: list[StrictStr] | None = Field(None, description="give a list of words")
+    text: StrictStr | None = Field(None, description="give text")
+    label: StrictStr | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)] = Field(
+        description="give text or a whole number of at most 18 digits"
+    )
+    rationale: list[Annotated[StrictInt, Field(ge=0, le=1)]] | None = Field(
+        None, description="give a list of 0 and 1, one a token"
+    )
+    split: Literal["train", "validation", "test"] | None = Field(None, description="choose train, validation or test")
+
+    @model_validator(mode="after")
+    def _check_together(self) -> _Line:
+        if (self.tokens is None) == (self.text is None):
+            raise ValueError("give either tokens or text, not both")
+        if self.rationale is not None and len(self.rationale) != (number := len(self.words())):
+            raise ValueError(f"field rationale has {len(self.rationale)} entries for {number} tokens: give one a token")
+        return self
+
+    def words(self) -> tuple[str, ...]:
+        return tuple(self.tokens) if self.tokens is not None else tuple(_WORD.findall((self.text or "").lower()))
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A post before its class has a number, with the place that it stands at."""
+
+    words: tuple[str, ...]
+    label: str
+    rationale: tuple[bool, ...]
+    split: str
+    place: str
+
+
+def jsonl_corpus(source: str) -> Corpus:
+    """The posts of a `text:PATH` source. Raises `DataError` in one sentence that names file, line and field."""
+    files = jsonl_files(source)
+    if len(files) > 1:
+        splits = {file.stem: _lines(file, source) for file in files.values()}
+    else:
+        splits = _by_line([line for file in files.values() for line in _lines(file, source)], source)
+    if not splits.get("validation"):
+        splits["train"], splits["validation"] = _held_out(splits["train"], HELD_OUT)
+    names = {line.label for line in splits["train"]}
+    if len(names) < 2:
+        raise DataError(f"dataset='{source}': the training posts have {len(names)} class: give at least two.")
+    for split in SPLITS:
+        if not splits[split]:
+            raise DataError(f"dataset='{source}': no post is left for {split}: give more posts.")
+    are_numbers = all(re.fullmatch(r"-?[0-9]{1,19}", name) for name in names)
+    index = {name: i for i, name in enumerate(sorted(names, key=int) if are_numbers else sorted(names))}
+    for line in chain.from_iterable(splits.values()):
+        if line.label not in index:
+            known = ", ".join(index)[:200]
+            raise DataError(f"{line.place}: field label names a class that no training post has: known are {known}.")
+    posts = {split: [Post(p.words, index[p.label], p.rationale) for p in splits[split]] for split in SPLITS}
+    return Corpus(posts, tuple(index), Path(source.removeprefix("text:")).stem)
+
+
+def _lines(file: Path, source: str) -> list[_Placed]:
+    """The checked lines of a file that hold a post; blank lines are passed over, posts without a word counted."""
+    placed, num_empty = [], 0
+    for number, content in enumerate(read_text(file, source).split("\n"), start=1):
+        if not content.strip():
+            continue
+        place = f"line {number} of '{file}'"
+        try:
+            line = _Line.model_validate_json(content)
+        except ValidationError as error:
+            raise DataError(f"dataset='{source}': {place}: {_fault(error)}.") from None
+        words, marks = line.words(), tuple(bool(mark) for mark in line.rationale or ())
+        num_empty += not words
+        if words:
+            placed.append(_Placed(words, str(line.label), marks, line.split or "", place))
+    if num_empty:
+        log.warning("%d posts of '%s' have no word and are left out.", num_empty, file)
+    return placed
+
+
+def _fault(error: ValidationError) -> str:
+    """The first fault of a line; that of a field says what it has to hold."""
+    fault = error.errors(include_url=False, include_input=False)[0]
+    if not fault["loc"]:
+        return json_fault(error)
+    name = str(fault["loc"][0])
+    if fault["type"] == "missing":
+        return f"field {name} is missing"
+    return f"field {name} is not allowed as it is: {_Line.model_fields[name].description}"
+
+
+def _by_line(lines: list[_Placed], source: str) -> dict[str, list[_Placed]]:
+    """Posts of a single file: by their field `split`, or drawn where none has it."""
+    if not any(line.split for line in lines):
+        rest, held_out = _held_out(lines, 2 * HELD_OUT)
+        validation, test = _held_out(held_out, 0.5)
+        return {"train": rest, "validation": validation, "test": test}
+    for line in lines:
+        if not line.split:
+            raise DataError(f"dataset='{source}': {line.place}: field split is missing, though other lines have it.")
+    return {split: [line for line in lines if line.split == split] for split in SPLITS}
+
+
+def _held_out(lines: list[_Placed], share: float) -> tuple[list[_Placed], list[_Placed]]:
+    """Part the lines into the rest and a `share` of each class, at least one where there are two."""
+    generator = np.random.default_rng(0)  # fixed: every seed of a run holds out the same posts
+    chosen: set[int] = set()
+    by_class: dict[str, list[int]] = {}
+    for i, line in enumerate(lines):
+        by_class.setdefault(line.label, []).append(i)
+    for _, members in sorted(by_class.items()):
+        number = min(max(1, round(share * len(members))), len(members) - 1)
+        chosen |= {members[i] for i in generator.permutation(len(members))[:number]}
+    return [p for i, p in enumerate(lines) if i not in chosen], [p for i, p in enumerate(lines) if i in chosen]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import threading
-from collections.abc import Callable, Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +14,18 @@ import pytest
 from fcamlib.config import TextConfig, experiment
 from fcamlib.config.text import text_fingerprint
 from fcamlib.data import hatexplain, text
-from fcamlib.data.hatexplain import DIVISIONS, OFFICIAL, POSTS, SUMS, Layout, download, hatexplain_corpus
+from fcamlib.data.hatexplain import DIVISIONS, POSTS, hatexplain_corpus, hatexplain_files
 from fcamlib.errors import DataError
 
-SMALL = Layout(8, (("train", 3), ("val", 2), ("test", 2)))
+NUM_POSTS, SIZES = hatexplain.NUM_POSTS, dict(hatexplain.SPLIT_SIZES)
 Json = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def of_eight_posts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edition of eight posts instead of 20,148."""
+    monkeypatch.setattr(hatexplain, "NUM_POSTS", 8)
+    monkeypatch.setattr(hatexplain, "SPLIT_SIZES", {"train": 3, "val": 2, "test": 2})
 
 
 def entry(tokens: str, labels: str, *rationales: str) -> Json:
@@ -59,22 +64,26 @@ def put(folder: Path, posts: Any, divisions: Any) -> str:
 def official() -> tuple[Json, Json]:
     """As many posts as the official files, of made-up words, one post in three with rationales."""
     generator = np.random.default_rng(0)
-    lengths = generator.integers(2, 9, size=OFFICIAL.num_posts).tolist()
-    words = generator.integers(40, size=(OFFICIAL.num_posts, 8)).tolist()
-    marks = generator.integers(2, size=(OFFICIAL.num_posts, 2, 8)).tolist()
+    lengths = generator.integers(2, 9, size=NUM_POSTS).tolist()
+    words = generator.integers(40, size=(NUM_POSTS, 8)).tolist()
+    marks = generator.integers(2, size=(NUM_POSTS, 2, 8)).tolist()
     posts = {}
     for number, length in enumerate(lengths):
         posts[f"p{number}"] = entry(" ".join(f"w{word}" for word in words[number][:length]), "hho")
         if number % 3 == 0:
             posts[f"p{number}"]["rationales"] = [mask[:length] for mask in marks[number]]
     names, start = {}, 0
-    for split, size in OFFICIAL.split_sizes:
+    for split, size in SIZES.items():
         names[split] = [f"p{number}" for number in range(start, start + size)]
         start += size
     return posts, names
 
 
-def test_official_sizes_are_accepted_and_every_mask_lies_on_its_words(tmp_path: Path) -> None:
+def test_official_sizes_are_accepted_and_every_mask_lies_on_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hatexplain, "NUM_POSTS", NUM_POSTS)
+    monkeypatch.setattr(hatexplain, "SPLIT_SIZES", SIZES)
     posts, divisions = official()
     source = put(tmp_path, posts, divisions)
     task = text.text_task(TextConfig(source=source), 0)
@@ -83,7 +92,7 @@ def test_official_sizes_are_accepted_and_every_mask_lies_on_its_words(tmp_path: 
     assert len(task.bank.values) == len(words) + 1
     for split, name in hatexplain.SPLIT_NAMES.items():
         data = task.splits[split]
-        assert data.mask is not None and len(data) == dict(OFFICIAL.split_sizes)[name]
+        assert data.mask is not None and len(data) == SIZES[name]
         columns = [column.tolist() for column in (data.segments, data.mask, data.foreground)]
         for number, segments, mask, foreground in zip(divisions[name], *columns, strict=True):
             post = posts[number]
@@ -97,11 +106,11 @@ def test_official_sizes_are_accepted_and_every_mask_lies_on_its_words(tmp_path: 
 def test_editions_are_told_by_the_number_of_posts(tmp_path: Path) -> None:
     posts, divisions = small()
     del posts["h"]
-    corpus = hatexplain_corpus(put(tmp_path / "reduced", posts, divisions), "majority", "union", SMALL)
+    corpus = hatexplain_corpus(put(tmp_path / "reduced", posts, divisions), "majority", "union")
     assert corpus.title == "HateXplain (reduced copy)"
     posts |= {"h": entry("one", "nnn"), "i": entry("two", "nnn")}
-    with pytest.raises(DataError, match=r"it holds 9 posts, it has to hold 8, or the 7 of the split"):
-        hatexplain_corpus(put(tmp_path / "more", posts, divisions), "majority", "union", SMALL)
+    with pytest.raises(DataError, match=r"it holds 9 posts, it has to hold 8 or 7"):
+        hatexplain_corpus(put(tmp_path / "more", posts, divisions), "majority", "union")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +125,7 @@ def test_editions_are_told_by_the_number_of_posts(tmp_path: Path) -> None:
 def test_labels_and_rationales_by_rule(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, label: Any, rationale: Any, labels: list[int], b: str, e: str
 ) -> None:
-    corpus = hatexplain_corpus(put(tmp_path, *small()), label, rationale, SMALL)
+    corpus = hatexplain_corpus(put(tmp_path, *small()), label, rationale)
     train, validation = corpus.splits["train"], corpus.splits["validation"]
     assert corpus.class_names == ("normal", "offensive", "hatespeech")
     assert [post.label for post in train] == labels
@@ -127,10 +136,18 @@ def test_labels_and_rationales_by_rule(
     assert lost == (label == "majority")
 
 
+def test_a_split_without_a_majority_is_one_sentence(tmp_path: Path) -> None:
+    posts, divisions = small()
+    for name in ("d", "e"):
+        posts[name] = entry("two words", "ohn")
+    with pytest.raises(DataError, match="no post of the split 'val' has a majority label: use label=first"):
+        hatexplain_corpus(put(tmp_path, posts, divisions), "majority", "union")
+
+
 def test_even_number_of_marks_needs_more_than_half(tmp_path: Path) -> None:
     posts, divisions = small()
     posts["e"] = entry("a b c d e", "ooh", "11000", "01100")
-    corpus = hatexplain_corpus(put(tmp_path, posts, divisions), "majority", "majority", SMALL)
+    corpus = hatexplain_corpus(put(tmp_path, posts, divisions), "majority", "majority")
     assert corpus.splits["validation"][1].rationale == (False, True, False, False, False)
 
 
@@ -145,16 +162,16 @@ def _set(name: str, field: str, value: Any) -> Callable[[Json, Json], None]:
 @pytest.mark.parametrize(
     "change, message",
     [
-        (_without("b", "post_tokens"), r"dataset.json': post 'b': field post_tokens: field required"),
-        (_set("b", "post_tokens", []), r"post 'b': field post_tokens: list should have at least 1 item"),
-        (_set("b", "annotators", [{"label": "rude"}]), r"post 'b': field annotators.0.label: input should be 'normal'"),
-        (_set("b", "rationales", [[0, 1, 1]]), r"post 'b': field rationales.0 has 3 entries for 4 tokens"),
-        (_set("b", "rationales", [[0, 1, 1, 2]]), r"post 'b': field rationales.0.3: input should be less than"),
-        (lambda posts, divisions: posts.pop("g"), r"divisions.json': post 'g' of the split 'test' is not in dataset"),
-        (lambda posts, divisions: divisions["val"].pop(), r"the split 'val' is of 1 posts, it has to hold 2"),
-        (lambda posts, divisions: divisions.pop("val"), r"the split 'val' is missing, it has to hold 2"),
-        (lambda posts, divisions: divisions["val"].__setitem__(0, "a"), r"post 'a' stands in the split twice"),
-        (lambda posts, divisions: divisions.update(train="a"), r"entry 'train': input should be a valid array"),
+        (_without("b", "post_tokens"), r"dataset.json': field b.post_tokens: field required"),
+        (_set("b", "post_tokens", []), r"field b.post_tokens: list should have at least 1 item"),
+        (_set("b", "annotators", [{"label": "rude"}]), r"field b.annotators.0.label: input should be 'normal'"),
+        (_set("b", "rationales", [[0, 1, 1]]), r"post 'b': a rationale has 3 entries for 4 tokens"),
+        (_set("b", "rationales", [[0, 1, 1, 2]]), r"field b.rationales.0.3: input should be less than"),
+        (lambda posts, divisions: posts.pop("g"), r"divisions.json': post 'g' of the split is not in dataset"),
+        (lambda posts, divisions: divisions["val"].pop(), r"the split 'val' has 1 posts, it has to hold 2"),
+        (lambda posts, divisions: divisions.pop("val"), r"the split 'val' has 0 posts, it has to hold 2"),
+        (lambda posts, divisions: divisions["val"].__setitem__(0, "a"), r"post 'a' stands in the split 2 times"),
+        (lambda posts, divisions: divisions.update(train="a"), r"field train: input should be a valid array"),
     ],
 )
 def test_wrong_content_is_one_sentence_without_a_word_of_a_post(
@@ -163,9 +180,8 @@ def test_wrong_content_is_one_sentence_without_a_word_of_a_post(
     posts, divisions = small()
     change(posts, divisions)
     with pytest.raises(DataError, match=message) as caught:
-        hatexplain_corpus(put(tmp_path, posts, divisions), "majority", "union", SMALL)
+        hatexplain_corpus(put(tmp_path, posts, divisions), "majority", "union")
     assert "\n" not in str(caught.value) and "bang" not in str(caught.value)
-    assert not (tmp_path / SUMS).exists()
 
 
 @pytest.mark.parametrize("file", [POSTS, DIVISIONS])
@@ -183,26 +199,8 @@ def test_broken_files_are_one_sentence(tmp_path: Path, file: str, content: bytes
     source = put(tmp_path, *small())
     (tmp_path / file).write_bytes(content)
     with pytest.raises(DataError, match=message) as caught:
-        hatexplain_corpus(source, "majority", "union", SMALL)
+        hatexplain_corpus(source, "majority", "union")
     assert file in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_verified_files_are_pinned_and_changes_refused(tmp_path: Path) -> None:
-    source = put(tmp_path, *small())
-    before = text_fingerprint(source)
-    first = hatexplain_corpus(source, "majority", "union", SMALL)
-    pinned = (tmp_path / SUMS).read_text()
-    assert [line.split("  ")[1] for line in pinned.splitlines()] == [POSTS, DIVISIONS]
-    assert hatexplain_corpus(source, "majority", "union", SMALL) == first
-    posts, divisions = small()
-    posts["a"]["post_tokens"][0] = "wild"
-    put(tmp_path, posts, divisions)
-    assert text_fingerprint(source) != before
-    with pytest.raises(DataError, match=r"dataset.json' is not the file that was verified here before: .* remove"):
-        hatexplain_corpus(source, "majority", "union", SMALL)
-    assert (tmp_path / SUMS).read_text() == pinned
-    (tmp_path / SUMS).unlink()
-    assert hatexplain_corpus(source, "majority", "union", SMALL) != first
 
 
 def test_the_name_of_a_run_tells_editions_apart_and_not_folders(tmp_path: Path) -> None:
@@ -215,64 +213,29 @@ def test_the_name_of_a_run_tells_editions_apart_and_not_folders(tmp_path: Path) 
     assert names[0].startswith("hatexplain-soft-s0-")
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[str]:
-    """A local server of the folder `remote`."""
-    (tmp_path / "remote").mkdir()
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:
-            """Keep the test's output clean."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "remote"))) as running:
-        running.daemon_threads = True
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{running.server_port}"
-        running.shutdown()
-        thread.join()
-
-
-def test_download_happens_once_and_is_verified_and_pinned(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_missing_files_are_downloaded_from_a_fixed_commit_with_their_checksums(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    posts, divisions = small()
+    put(tmp_path / "remote", posts, divisions)
+    assert len(hatexplain.URL.split("/")[-2]) == 40  # a commit, no branch
+    monkeypatch.setattr(hatexplain, "URL", (tmp_path / "remote").as_uri())
     monkeypatch.setenv("FCAM_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(hatexplain, "download", partial(download, url=server, layout=SMALL))
-    put(tmp_path / "remote", *small())
+    with pytest.raises(DataError, match=r"dataset.json' failed \(its sha256 is .*\): run again, or put it at"):
+        hatexplain_files("hatexplain")
+    files = {name: tmp_path / "remote" / name for name in (POSTS, DIVISIONS)}
+    known = {name: (10_000, hashlib.sha256(file.read_bytes()).hexdigest()) for name, file in files.items()}
+    monkeypatch.setattr(hatexplain, "OFFICIAL_FILES", known)
     fingerprint = text_fingerprint("hatexplain")  # making a run's config gets the data
-    folder = tmp_path / "data" / "hatexplain"
-    assert {path.name for path in folder.iterdir()} <= {POSTS, DIVISIONS, SUMS, ".lock"}
-    assert (folder / SUMS).exists()
+    assert {path.name for path in (tmp_path / "data" / "hatexplain").iterdir() if path.suffix == ".json"} == set(files)
     put(tmp_path / "remote", {}, {})  # not asked again
     assert text_fingerprint("hatexplain") == fingerprint
-    corpus = hatexplain_corpus("hatexplain", "majority", "union", SMALL)
-    assert corpus.title == "HateXplain" and len(corpus.splits["test"]) == 2
-
-
-def test_a_wrong_download_is_refused_and_leaves_nothing(server: str, tmp_path: Path) -> None:
-    posts, divisions = small()
-    divisions["test"] = ["f"]
-    put(tmp_path / "remote", posts, divisions)
-    folder = tmp_path / "data"
-    with pytest.raises(DataError, match="the split 'test' is of 1 posts"):
-        download(folder, server, SMALL)
-    assert {path.name for path in folder.iterdir()} <= {".lock"}
-    (tmp_path / "remote" / POSTS).unlink()
-    with pytest.raises(DataError, match=rf"download of {server}/dataset.json failed .*404.*; run again, or put"):
-        download(folder, server, SMALL)
-
-
-def test_no_server_and_no_room_are_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"download of http://127.0.0.1:9/post_id_divisions.json failed"):
-        download(tmp_path / "data", "http://127.0.0.1:9", SMALL)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match=r"cannot use .*file.* writable, free some space, or set FCAM_DATA"):
-        download(tmp_path / "file" / "data", "http://127.0.0.1:9", SMALL)
+    assert len(hatexplain_corpus("hatexplain", "majority", "union").splits["test"]) == 2
 
 
 def test_a_given_folder_is_never_filled(tmp_path: Path) -> None:
     (tmp_path / DIVISIONS).write_text("{}")
     with pytest.raises(DataError, match=r"has no dataset.json: put one there"):
-        hatexplain_corpus(f"hatexplain:{tmp_path}", "majority", "union", SMALL)
+        hatexplain_corpus(f"hatexplain:{tmp_path}", "majority", "union")
     with pytest.raises(DataError, match=r"there is no folder '.*nowhere'; give the path of the folder that holds"):
-        hatexplain_corpus(f"hatexplain:{tmp_path}/nowhere", "majority", "union", SMALL)
+        hatexplain_corpus(f"hatexplain:{tmp_path}/nowhere", "majority", "union")

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fcamlib.config import TextConfig, experiment
-from fcamlib.data.jsonl import jsonl_corpus
 from fcamlib.data.posts import Post
-from fcamlib.data.text import UNKNOWN, as_segments, text_task, vocabulary, word_bank
+from fcamlib.data.text import UNKNOWN, as_segments, jsonl_corpus, text_task, vocabulary, word_bank
 from fcamlib.errors import DataError, UserError
 
 Line = dict[str, Any]
@@ -113,6 +112,34 @@ def test_validation_is_held_out_of_training_in_each_class(tmp_path: Path) -> Non
     assert corpus.class_names == ("0", "1")
 
 
+@pytest.mark.parametrize(
+    ("labels", "order"),
+    [
+        (["--1", "1"], ["--1", "1"]),
+        (["10", "9"], ["9", "10"]),
+        ([-3, 20], ["-3", "20"]),
+        (["\u0663", "1"], ["1", "\u0663"]),
+    ],
+)
+def test_classes_go_by_value_where_all_are_whole_numbers(tmp_path: Path, labels: list[Any], order: list[str]) -> None:
+    lines = [{"tokens": ["a"], "label": label} for label in labels * 3]
+    assert list(jsonl_corpus(put(tmp_path, train=lines, test=lines)).class_names) == order
+
+
+def test_a_vocabulary_without_a_word_is_one_sentence() -> None:
+    sizes = {"num_train": 9, "num_validation": 2, "num_test": 2, "max_tokens": 8}
+    with pytest.raises(DataError, match=r"^min_count=1,000,000,000 leaves no word of dataset='keywords': no word of"):
+        text_task(TextConfig(source="keywords", min_count=10**9, **sizes), 0)
+
+
+def test_other_files_beside_the_known_ones_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = put(tmp_path, train=TRAIN, test=TEST, val=TEST)
+    (tmp_path / ".hidden.jsonl").touch()
+    jsonl_corpus(source)
+    (told,) = {message for message in caplog.messages if "is not read" in message}
+    assert told == f"'{tmp_path}/val.jsonl' is not read: a folder holds train.jsonl, validation.jsonl, test.jsonl."
+
+
 def test_one_file_is_divided_by_its_field_or_drawn(tmp_path: Path) -> None:
     lines = [{"tokens": [f"w{i}"], "label": i % 2 - 5 * (i % 2)} for i in range(40)]
     put(tmp_path, all=lines)
@@ -133,7 +160,12 @@ def test_one_file_is_divided_by_its_field_or_drawn(tmp_path: Path) -> None:
     "line, message",
     [
         (b'{"tokens": ["a"], "label": ', r"line 2 of '.*train.jsonl': it is not JSON \(EOF while parsing"),
-        (b"[1]", r"line 2 of .*: it is not a JSON object with fields such as tokens and label"),
+        (b"[1]", r"line 2 of .*: it is not a JSON object"),
+        (b'{"label": "\\ud800", "tokens": ["a"]}', r"line 2 of .*: it is not JSON \(unexpected end of hex escape"),
+        (b'{"label": ' + b"9" * 30 + b', "tokens": ["a"]}', r"field label .* whole number of at most 18 digits"),
+        (b'{"label": ' + b"9" * 5_000 + b', "tokens": ["a"]}', r"it is not JSON \(number out of range"),
+        (b'{"label": NaN, "tokens": ["a"]}', r"field label is not allowed as it is|it is not JSON"),
+        (b"[" * 9_000, r"it is not JSON \(recursion limit exceeded"),
         (b'{"tokens": ["a"]}', r"line 2 of .*: field label is missing"),
         (b'{"label": "food"}', r"line 2 of .*: give either tokens or text, not both"),
         (b'{"label": "food", "text": "a", "tokens": ["a"]}', r"line 2 of .*: give either tokens or text, not both"),
