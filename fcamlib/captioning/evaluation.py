@@ -29,8 +29,9 @@ from torch import Tensor
 
 from fcamlib import metrics
 from fcamlib.captioning.decoding import Greedy, greedy
-from fcamlib.captioning.losses import real_words, word_log_prob
+from fcamlib.captioning.losses import real_words
 from fcamlib.captioning.model import Captioner, context_at_test, num_regions
+from fcamlib.captioning.packed import read
 from fcamlib.data.captions import CaptionData, CaptionTask
 from fcamlib.data.vocabulary import decode
 from fcamlib.evaluation import evaluating
@@ -223,8 +224,8 @@ class CaptionEvaluator:
             tokens = trimmed(self.data.tokens[index]).to(self.numerics.device)
             real = real_words(tokens)
             regions = model.regions(pictures_at(self.data, rows, self.numerics))
-            output = model(regions.take(place.to(self.numerics.device)), tokens, context_at_test(paradigm))
-            total -= word_log_prob(output.log_prob, tokens, real).sum().double()
+            found = read(model, regions, place.to(self.numerics.device), tokens, context_at_test(paradigm))
+            total -= found.words.sum().double()
             words += int(real.sum())
         return float(total) / words
 

@@ -31,15 +31,14 @@ from fcamlib.captioning.losses import (
     cross_entropy,
     entropy_bonus,
     next_baseline,
-    place_log_prob,
     real_words,
     reinforce_loss,
     rewards,
-    word_log_prob,
 )
-from fcamlib.captioning.model import Captioner
+from fcamlib.captioning.model import Captioner, Context
+from fcamlib.captioning.packed import read
 from fcamlib.captioning.runs import CaptionRun, caption_run
-from fcamlib.checkpoint import Row, read_state, seconds_between, write_state
+from fcamlib.checkpoint import Row, load, save, seconds_between
 from fcamlib.config import TrainingConfig
 from fcamlib.config.caption_runs import CaptionRunConfig, CaptionTrainingConfig
 from fcamlib.data.captions import CaptionTask, caption_task
@@ -49,7 +48,6 @@ from fcamlib.numerics import Numerics, reproducible
 from fcamlib.provenance import provenance
 from fcamlib.store import CHECKPOINT, npz_bytes
 
-CHECKPOINT_SECONDS = 20.0  # at least this long between checkpoints
 EPOCH_MEASURES = ("loss", "bleu1", "bleu4", "a_z", "s_y", "saif", "focus_accuracy", "mentioned")
 NUM_EXAMPLES = 6  # test pictures whose attention is kept for figures
 WEIGHTS = "model.safetensors"
@@ -129,18 +127,18 @@ class CaptionTrainer:
             for weights, rate in zip(model.parameter_groups(), rates, strict=True)
             if weights
         ]
-        self.optimizer = torch.optim.Adam(groups)
+        self.optimizer = torch.optim.Adam(groups, fused=isinstance(model.encoder, nn.Identity))  # see `packed.read`
         length = self.data.tokens.shape[1] - 1
         self.baseline = torch.full((length,), torch.nan, device=self.numerics.device, dtype=self.numerics.dtype)
         self.rows = list[Row]()  # one per epoch of the phase
 
     def train(self, checkpoint: Path | None = None, progress: Callable[[Row], None] | None = None) -> list[Row]:
         """Train to the phase's end, from `checkpoint` if it exists; the history, a row per epoch."""
-        interval, saved = seconds_between(CHECKPOINT_SECONDS), time.monotonic()
+        interval, saved = seconds_between(), time.monotonic()
         before = sum(phase.epochs for phase in self.config.phases[:-1])
         with reproducible(self.config.training.threads, self.numerics.tf32):
-            if checkpoint and checkpoint.exists():
-                self._resume(checkpoint)
+            if checkpoint:
+                load(checkpoint, self._restore)
             for epoch in range(len(self.rows), self.phase.epochs):
                 began = time.perf_counter()
                 row: Row = {"epoch": before + epoch + 1, "phase": self.number, "paradigm": self.phase.paradigm}
@@ -152,7 +150,7 @@ class CaptionTrainer:
                 if progress:
                     progress(row)
                 if checkpoint and time.monotonic() - saved > interval:
-                    self._save(checkpoint)
+                    save(checkpoint, self._state())
                     saved = time.monotonic()
         return self.rows
 
@@ -200,17 +198,15 @@ class CaptionTrainer:
         )
         given = guesses < training.teacher_forcing if training.teacher_forcing < 1.0 else None
         rows, place = torch.unique(self.data.picture[index], return_inverse=True)
-        regions = self.model.regions(pictures_at(self.data, rows, self.numerics)).take(place.to(device))
-        real = real_words(tokens)
-        hard = self.phase.paradigm == "hard"
-        output = self.model(regions, tokens, "drawn" if hard else "soft", quantiles, given)
-        words = word_log_prob(output.log_prob, tokens, real)
-        loss = entropy = cross_entropy(words, real)
-        if hard:
-            reward = rewards(words, training.credit)
-            loss = reinforce_loss(words, place_log_prob(output, real), reward, self._baseline(reward, real), real)
+        regions, real = self.model.regions(pictures_at(self.data, rows, self.numerics)), real_words(tokens)
+        context: Context = "drawn" if self.phase.paradigm == "hard" else "soft"
+        found = read(self.model, regions, place.to(device), tokens, context, quantiles, given)
+        loss = entropy = cross_entropy(found.words, real)
+        if found.places is not None:
+            reward = rewards(found.words, training.credit)
+            loss = reinforce_loss(found.words, found.places, reward, self._baseline(reward, real), real)
             if training.entropy_weight:
-                loss = loss - training.entropy_weight * entropy_bonus(output.log_alpha, real)
+                loss = loss - training.entropy_weight * entropy_bonus(found.log_alpha, real)
         return loss, entropy.detach(), int(real.sum())
 
     def _baseline(self, reward: Float[Tensor, "B T"], real: Bool[Tensor, "B T"]) -> Float[Tensor, " T"]:
@@ -222,27 +218,15 @@ class CaptionTrainer:
         self.baseline[:length] = torch.where(real.any(dim=0), after, self.baseline[:length])
         return before
 
-    def _save(self, path: Path) -> None:
-        """Write the state between two epochs."""
-        tensors = {f"model/{name}": value for name, value in self.model.state_dict().items()}
-        for index, slots in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer/{index}/{slot}": value for slot, value in slots.items()}
-        write_state(path, {"rows": self.rows}, {**tensors, "baseline": self.baseline})
+    def _state(self) -> dict[str, Any]:
+        """The state between two epochs."""
+        parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return parts | {"rows": self.rows, "baseline": self.baseline}
 
-    def _resume(self, path: Path) -> None:
-        """Load the state in `path`; a damaged file is reported and left alone."""
-        if (found := read_state(path)) is None:
-            return
-        content, tensors = found
-        self.rows = content["rows"]
-        self.baseline = tensors.pop("baseline").to(self.numerics.device)
-        slots: dict[int, dict[str, Any]] = {}
-        for name in [name for name in tensors if name.startswith("optimizer/")]:
-            _, index, slot = name.split("/")
-            slots.setdefault(int(index), {})[slot] = tensors.pop(name)
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": slots, "param_groups": groups})
-        self.model.load_state_dict({name.removeprefix("model/"): value for name, value in tensors.items()})
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.rows, self.baseline = state["rows"], state["baseline"].to(self.numerics.device)
 
 
 def _split_summary(scores: CaptionScores, task: CaptionTask, split: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from fcamlib.captioning.losses import (
     word_log_prob,
 )
 from fcamlib.captioning.model import Captioner, Context, Regions, SmallCNN
+from fcamlib.captioning.packed import read
 from fcamlib.config.caption_runs import CaptionModelConfig, Credit
 from fcamlib.data.vocabulary import PAD, START
 from fcamlib.errors import UserError
@@ -140,6 +141,27 @@ def test_padding_adds_nothing_to_losses_and_gradients() -> None:
         single = (one * first[3] + other * second[3]) / padded[3]
         assert_close(whole, single, rtol=1e-12, atol=0)
         assert_close(flat_gradient(model, whole), flat_gradient(model, single), rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("sees", ["region", "word"])
+@pytest.mark.parametrize("context", ["soft", "mode", "drawn"])
+def test_a_packed_pass_equals_reading_word_after_word(context: Context, sees: str) -> None:
+    """Captions of all lengths, not sorted, two of one picture; log probabilities, attention and all gradients."""
+    model, pictures = tiny(sees=sees, sharp=4.0), features(3)
+    tokens = torch.tensor([[1, 4, 2, 0, 0, 0], [1, 5, 6, 4, 4, 2], [1, 2, 0, 0, 0, 0], [1, 6, 5, 3, 2, 0]])
+    place, real = torch.tensor([2, 0, 0, 1]), real_words(tokens)
+    quantiles = torch.rand(4, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    found = read(model, model.regions(pictures), place, tokens, context, quantiles)
+    given = torch.ones(4, 5, dtype=torch.bool)  # the caption's own words, but word after word
+    expected = read(model, model.regions(pictures), place, tokens, context, quantiles, given)
+    assert_close(found.words, expected.words, rtol=1e-10, atol=1e-12)
+    assert_close(found.log_alpha[real], expected.log_alpha[real], rtol=1e-10, atol=1e-12)
+    assert (found.places is None) == (context == "soft")
+    losses = []
+    for reading in (found, expected):
+        loss = cross_entropy(reading.words, real) + entropy_bonus(reading.log_alpha, real)
+        losses.append(loss if reading.places is None else loss + (quantiles * reading.places).sum())
+    assert_close(flat_gradient(model, losses[0]), flat_gradient(model, losses[1]), rtol=1e-9, atol=1e-12)
 
 
 def test_a_draw_takes_each_region_as_often_as_its_weight_says() -> None:

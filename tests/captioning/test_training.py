@@ -91,7 +91,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     scores, weights = whole.arrays("scores.npz"), load_file(whole.folder / "model.safetensors")
     history, summary = whole.history, whole.summary["splits"]
     monkeypatch.setenv("FCAM_RESULTS", str(own_store / "other"))
-    monkeypatch.setattr(caption_training, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setenv("FCAM_CHECKPOINT_SECONDS", "-1")
 
     def interrupt(row: Row) -> None:
         if row["epoch"] == stop + 1:  # after the checkpoint of epoch `stop`
