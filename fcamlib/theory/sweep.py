@@ -26,15 +26,18 @@ from torch import Tensor, nn
 
 from fcamlib import checkpoint, store
 from fcamlib.computing import task
+from fcamlib.config import Phase, TrainingConfig
 from fcamlib.config.fixed_focus import FixedFocusConfig
 from fcamlib.config.orthogonal import OrthogonalConfig
 from fcamlib.data.orthogonal import orthogonal_task
 from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import DataError, DivergenceError
-from fcamlib.networks import classification_network
+from fcamlib.fcam import FCAM
+from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.provenance import provenance
 from fcamlib.theory.ensemble import ENSEMBLES, Ensemble, FixedFocusData, Member
+from fcamlib.training import fit
 
 Row = dict[str, Any]
 INPUT_BUDGET = 2**26  # numbers that the inputs of all members in one step may hold, roughly
@@ -142,21 +145,20 @@ class Trainer:
         rows = sorted(self.rows, key=lambda row: order[row["paradigm"], row["alpha"], row["seed"]])
         return pd.DataFrame(rows, columns=list(COLUMNS))
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Weights and velocities of all ensembles, by number, role and name."""
-        return {
-            f"{number}/{role}/{name}": value.detach()
-            for number, ensemble in enumerate(self.ensembles)
-            for role, values in (("weight", ensemble.weights), ("velocity", ensemble.velocity))
-            for name, value in values.items()
-        }
+    def state(self) -> Row:
+        """All that changes in training."""
+        tensors = [{"weights": ensemble.weights, "velocity": ensemble.velocity} for ensemble in self.ensembles]
+        return {"epoch": self.epoch, "rows": self.rows, "ensembles": tensors}
 
     @torch.no_grad()
-    def restore(self, content: Row, tensors: dict[str, Tensor]) -> None:
-        """Go on from a checkpoint."""
-        self.epoch, self.rows = content["epoch"], content["rows"]
-        for name, value in self.tensors().items():
-            value.copy_(tensors[name])
+    def restore(self, state: Row) -> bool:
+        """Go on from a state."""
+        for own, kept in zip(self.state()["ensembles"], state["ensembles"], strict=True):
+            for role, values in own.items():
+                for name, value in values.items():
+                    value.copy_(kept[role][name])
+        self.epoch, self.rows = state["epoch"], state["rows"]
+        return True
 
 
 def compute(
@@ -178,12 +180,10 @@ def compute(
     DivergenceError
         Where a member's loss becomes NaN or infinite; the sentence names paradigm, alpha, seed and epoch.
     """
-    began, kept, interval = clock.perf_counter(), scratch / store.CHECKPOINT, checkpoint.seconds_between(20.0)
+    began, kept, interval = clock.perf_counter(), scratch / store.CHECKPOINT, checkpoint.seconds_between()
     with reproducible(config.training.threads):
         trainer = Trainer(config)
-        if found := checkpoint.read_state(kept) if kept.exists() else None:
-            trainer.restore(*found)
-        else:
+        if checkpoint.load(kept, trainer.restore) is None:
             trainer.measure()
         saved = clock.monotonic()
         while trainer.epoch < config.epochs:
@@ -191,11 +191,48 @@ def compute(
             for row in trainer.measure() if trainer.is_due() else []:
                 progress(row)
             if clock.monotonic() - saved > interval:
-                checkpoint.write_state(kept, {"epoch": trainer.epoch, "rows": trainer.rows}, trainer.tensors())
+                checkpoint.save(kept, trainer.state())
                 saved = clock.monotonic()
     seconds = round(clock.perf_counter() - began, 1)
     summary = {"title": trainer.title, "provenance": provenance(trainer.numerics) | {"last_session_seconds": seconds}}
     return trainer.frame(), summary, {}
+
+
+def train_jointly(
+    config: OrthogonalConfig,
+    paradigm: str,
+    seed: int,
+    epochs: int,
+    learning_rate: float,
+    momentum: float = 0.9,
+    batch_size: int = 256,
+) -> pd.DataFrame:
+    """Train a linear focus and a linear classification model from zero weights, as `fcamlib.theory.flow` describes.
+
+    One row per epoch, from 0: `paradigm`, `seed`, `epoch`, `time` of the flow (F7), `mu` and `nu`, means over classes.
+    The background has mean zero, and so a focus logit of zero.
+    """
+    task, generator, steps = orthogonal_task(config, seed), torch.Generator(), math.ceil(config.num_train / batch_size)
+    focus = focus_network("linear", task.bank.segment_shape, generator, torch.float64)
+    classifier = classification_network("linear", task.bank.segment_shape, config.num_classes, generator, torch.float64)
+    model = FCAM(focus, classifier)
+    for weight in model.parameters():
+        nn.init.zeros_(weight)
+    rows: list[Row] = []
+
+    def note(model: FCAM, row: Row) -> None:
+        of_focus, of_classes = (weight.detach()[:, :-1] for weight in model.parameters())  # (1, K), (K, K)
+        own = of_classes.diagonal()
+        margin = own - (of_classes.sum(dim=0) - own) / (len(own) - 1)
+        time = float(flow_time(row["epoch"] * steps, learning_rate, momentum))
+        described = {"paradigm": paradigm, "seed": seed, "epoch": row["epoch"], "time": time}
+        rows.append(described | {"mu": margin.mean().item(), "nu": of_focus.mean().item()})
+
+    note(model, {"epoch": 0})
+    phase = Phase(paradigm=paradigm, epochs=epochs, learning_rates=(learning_rate,), momentum=momentum)
+    training = TrainingConfig(batch_size=batch_size, precision="float64", device="cpu", evaluate_every=epochs)
+    fit(model, task, (phase,), training, seed, on_model=note)
+    return pd.DataFrame(rows)
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,13 @@ from fcamlib.config.base import Frozen
 from fcamlib.config.fixed_focus import FixedFocusConfig, FixedFocusExperiment
 from fcamlib.config.flow import FlowExperiment
 from fcamlib.config.orthogonal import OrthogonalConfig
+from fcamlib.errors import UserError
 from fcamlib.origins import figure_record
 from fcamlib.tables import LABELS, claims_table, interval_text
 from fcamlib.theory import fixed_focus
 from fcamlib.theory import flow as gradient_flow
 from fcamlib.theory.hessian import hessian_spectrum
-from fcamlib.theory.sweep import Sweep, flow_time
+from fcamlib.theory.sweep import Sweep, flow_time, train_jointly
 
 PARADIGMS = ("soft", "hard", "lvml")
 POINTS = 400  # of a drawn trajectory
@@ -121,21 +122,19 @@ def flow_paths(flow: pd.DataFrame) -> dict[str, Paths]:
 
 
 def joint_frame(experiment: FlowExperiment) -> pd.DataFrame:
-    """Linear models trained on the first setting until its end time: paradigm, seed, epoch, time, mu, nu, ..."""
-    from fcamlib.theory.joint_training import train_jointly
-
+    """Linear models trained on the first setting until its end time: paradigm, seed, epoch, time, mu, nu."""
     (num_segments, num_classes, end_time), *_ = experiment.settings()
     config = OrthogonalConfig(num_segments=num_segments, num_classes=num_classes, num_train=experiment.num_train)
     rate = end_time / float(flow_time(experiment.steps, 1.0, experiment.momentum))
-    return pd.concat(
-        [
-            train_jointly(
-                config, name, experiment.seeds, experiment.epochs, rate, experiment.momentum, experiment.batch_size
-            )
-            for name in PARADIGMS
-        ],
-        ignore_index=True,
-    )
+    schedule = experiment.epochs, rate, experiment.momentum, experiment.batch_size
+    parts = [train_jointly(config, name, seed, *schedule) for name in PARADIGMS for seed in experiment.seeds]
+    frame = pd.concat(parts, ignore_index=True)
+    if not frame["mu"].abs().max() <= gradient_flow.MAX_MU:
+        raise UserError(
+            f"end_times={end_time:g} in {experiment.epochs} epochs needs the learning rate {rate:.3g}, at which "
+            "training leaves the flow: give more epochs or an earlier end."
+        )
+    return frame
 
 
 def trained_paths(training: pd.DataFrame) -> Paths:
@@ -146,8 +145,10 @@ def trained_paths(training: pd.DataFrame) -> Paths:
         for column in ("mu", "nu")
     }
     times = tables["soft", "mu"].columns.to_numpy(dtype=np.float64)
-    mu = {name: tables[name, "mu"].to_numpy() for name in PARADIGMS}
-    return Paths(times, mu, {name: tables[name, "nu"].to_numpy() for name in PARADIGMS})
+    mu, nu = ({name: tables[name, column].to_numpy() for name in PARADIGMS} for column in ("mu", "nu"))
+    moved = (times == 0) | np.any([rows != 0 for rows in nu.values()], axis=(0, 1))  # the first step moves no focus
+    mu, nu = ({name: rows[:, moved] for name, rows in found.items()} for found in (mu, nu))
+    return Paths(times[moved], mu, nu)
 
 
 def path_claims(paths: dict[str, Paths], claims: Sequence[str] = ("D1", "D2", "D3", "D4")) -> pd.DataFrame:

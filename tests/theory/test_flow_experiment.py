@@ -35,6 +35,36 @@ def test_training_ends_near_the_flow_and_follows_its_phase_curve(training: pd.Da
         assert off[str(name)] < min(off[other] for other in others) / 3
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"num_segments": 2, "num_classes": 2, "end_times": 1.0, "num_train": 2, "batch_size": 1},
+        {"num_segments": 2, "num_classes": 2, "end_times": 5.0, "num_train": 20},  # one step per epoch
+        {"num_segments": "2,1000", "num_classes": "2,1000000", "end_times": "1e-6,3", "num_train": 10},
+    ],
+)
+def test_smallest_sizes_give_numbers(sizes: dict[str, Any]) -> None:
+    experiment = parameters({"In": [], "seeds": 0, "epochs": 2, **sizes}, FlowExperiment)
+    trained = theory_tables.joint_frame(experiment)
+    flow = theory_tables.flow_frame(experiment.settings(), points=40)
+    paths = theory_tables.flow_paths(flow) | {"SGD": theory_tables.trained_paths(trained)}
+    for table in (
+        theory_tables.phase_agreement(trained, experiment.settings()[0]),
+        theory_tables.ratio_frame(flow),
+        theory_tables.curvature_table(theory_tables.curvature_frame(flow)),
+        theory_tables.path_claims(paths),
+    ):
+        assert len(table) and not table.isna().any(axis=None) and "nan" not in table.to_string()
+
+
+def test_training_that_leaves_the_flow_is_one_sentence() -> None:
+    experiment = SMALL.model_copy(update={"end_times": (1e12,), "epochs": 2, "seeds": (0,)})
+    with pytest.raises(
+        UserError, match=r"^end_times=1e\+12 in 2 epochs needs the learning rate .*: give more"
+    ):
+        theory_tables.joint_frame(experiment)
+
+
 def test_agreement_is_the_root_mean_square_distance_to_the_curve() -> None:
     mu = np.array([1.0, 2.0])
     off = {0: np.array([0.3, -0.3]), 1: np.array([0.1, 0.1])}

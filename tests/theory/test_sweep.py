@@ -21,12 +21,22 @@ from fcamlib.config import FixedFocusConfig, OrthogonalConfig, fixed_focus_exper
 from fcamlib.data.sdc import Bank, SDCData
 from fcamlib.errors import DataError, DivergenceError, UserError
 from fcamlib.losses import hard_attention_loss, lvml_loss
+from fcamlib.numerics import Numerics
 from fcamlib.theory import fixed_focus
 from fcamlib.theory import flow as gradient_flow
 from fcamlib.theory.ensemble import ENSEMBLES, FixedFocusData, Member
-from fcamlib.theory.joint_training import FLOAT64, train_jointly
-from fcamlib.theory.sweep import Trainer, batch_order, flow_time, initial_network, members_of, sweep, tasks_of
+from fcamlib.theory.sweep import (
+    Trainer,
+    batch_order,
+    flow_time,
+    initial_network,
+    members_of,
+    sweep,
+    tasks_of,
+    train_jointly,
+)
 
+FLOAT64 = Numerics(torch.device("cpu"), torch.float64)
 SMALL = {"num_train": 60, "num_segments": 4, "num_classes": 3, "epochs": 2, "batch_size": 25, "alphas": "0,0.3,1"}
 DIGITS = {"dataset": "digits", "num_train": 40, "num_segments": 3, "epochs": 2, "batch_size": 16, "alphas": "0.4,1"}
 
@@ -280,8 +290,8 @@ def test_command_shows_the_last_epoch(results: Path) -> None:
 @pytest.mark.parametrize("paradigm", ["soft", "hard", "lvml"])
 def test_joint_training_falls_onto_the_phase_curve(paradigm: str) -> None:
     config = OrthogonalConfig(num_segments=6, num_classes=4, num_train=400, num_backgrounds=50)
-    frame = train_jointly(config, paradigm, (0, 1), epochs=100, learning_rate=0.2, momentum=0.0, batch_size=200)
-    assert frame.groupby("seed")["epoch"].max().tolist() == [100, 100]
+    frame = train_jointly(config, paradigm, 1, epochs=100, learning_rate=0.2, momentum=0.0, batch_size=200)
+    assert frame["epoch"].tolist() == list(range(101)) and frame[["time", "mu", "nu"]].iloc[0].tolist() == [0, 0, 0]
     rows = frame[frame["epoch"] > 0]
     mu, nu, t = (rows[name].to_numpy() for name in ("mu", "nu", "time"))
     assert mu.max() > 1.5 and nu.max() > 0.8
@@ -289,4 +299,3 @@ def test_joint_training_falls_onto_the_phase_curve(paradigm: str) -> None:
     path = gradient_flow.trajectory(paradigm, 6, 4, np.unique(t))
     at = np.searchsorted(path.times, t)
     assert_allclose(mu, path.mu[at], rtol=0.1, atol=0.02)
-    assert_allclose(rows["loss"], path.loss[at], rtol=0.15)
