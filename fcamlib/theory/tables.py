@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -17,15 +18,15 @@ from fcamlib.config.orthogonal import OrthogonalConfig
 from fcamlib.errors import UserError
 from fcamlib.origins import figure_record
 from fcamlib.tables import LABELS, claims_table, interval_text
-from fcamlib.theory import fixed_focus
-from fcamlib.theory import flow as gradient_flow
+from fcamlib.theory import fixed_focus, flow
+from fcamlib.theory.fixed_focus import LAWS
 from fcamlib.theory.hessian import hessian_spectrum
 from fcamlib.theory.sweep import Sweep, flow_time, train_jointly
 
-PARADIGMS = ("soft", "hard", "lvml")
+PARADIGMS = tuple(LAWS)
 POINTS = 400  # of a drawn trajectory
 FINE_ALPHAS = np.linspace(0.01, 1.0, 397)
-Setting = tuple[int, int, float]
+Setting = tuple[int, int, float]  # segments, classes and end time
 
 
 def setting_title(setting: Setting) -> str:
@@ -37,45 +38,66 @@ def setting_title(setting: Setting) -> str:
 def flow_frame(settings: Sequence[Setting], points: int = POINTS) -> pd.DataFrame:
     """The gradient flow of each setting at equally spaced times: setting, paradigm, m, C, time, mu, nu, alpha, loss."""
     parts = []
-    for m, classes, end in settings:
-        for paradigm in PARADIGMS:
-            flow = gradient_flow.trajectory(paradigm, m, classes, np.linspace(0.0, end, points + 1))
-            columns = {"time": flow.times, "mu": flow.mu, "nu": flow.nu, "alpha": flow.alpha, "loss": flow.loss}
-            parts.append(pd.DataFrame(columns).assign(setting=setting_title((m, classes, end)), paradigm=paradigm,
-                                                      num_segments=m, num_classes=classes))  # fmt: skip
+    for setting, paradigm in product(settings, PARADIGMS):
+        m, classes, end = setting
+        path = flow.trajectory(paradigm, m, classes, np.linspace(0.0, end, points + 1))
+        columns = {"time": path.times, "mu": path.mu, "nu": path.nu, "alpha": path.alpha, "loss": path.loss}
+        named = {"setting": setting_title(setting), "paradigm": paradigm, "num_segments": m, "num_classes": classes}
+        parts.append(pd.DataFrame(columns | named))
     return pd.concat(parts, ignore_index=True)
 
 
-def flow_table(flow: pd.DataFrame) -> pd.DataFrame:
+def flow_table(paths: pd.DataFrame) -> pd.DataFrame:
     """The end of each trajectory, four digits."""
-    last = flow[flow["time"] == flow.groupby("setting")["time"].transform("max")]
-    table = last.assign(paradigm=last["paradigm"].map(LABELS)).set_index(["setting", "paradigm"])
-    return table[["mu", "nu", "alpha", "loss"]].round(4)
+    last = paths.groupby(["setting", "paradigm"], sort=False).last()[["mu", "nu", "alpha", "loss"]]
+    return last.rename(index=LABELS, level="paradigm").round(4)
+
+
+def switch_frame(setting: Setting, shares: Float[np.ndarray, " S"]) -> pd.DataFrame:
+    """Where a hybrid ends for each switch: switch / T, mu, nu, alpha, score; and whether it beats SA and HA in both."""
+    m, classes, end = setting
+    others = [flow.trajectory(name, m, classes, [end]) for name in ("soft", "hard")]
+    alpha, score = (max(getattr(path, name)[0] for path in others) for name in ("alpha", "score"))
+    paths = [flow.hybrid(m, classes, [end], share * end) for share in shares]
+    rows = [(path.mu[0], path.nu[0], path.alpha[0], path.score[0]) for path in paths]
+    frame = pd.DataFrame(rows, columns=["mu", "nu", "alpha", "score"]).assign(setting=setting_title(setting))
+    beats = (frame["alpha"] > alpha) & (frame["score"] > score)
+    return frame.assign(beats_both=beats, **{"switch / T": shares})
+
+
+def hybrid_table(settings: Sequence[Setting]) -> pd.DataFrame:
+    """The end of SA, HA, LVML and the hybrid with the best switch; score is the true label's at test time."""
+    rows = {}
+    for setting in settings:
+        m, classes, end = setting
+        paths = {LABELS[name]: flow.trajectory(name, m, classes, [end]) for name in PARADIGMS}
+        best = flow.best_switch(m, classes, end)
+        paths[f"hybrid, switch at {best / end:.2f} T"] = flow.hybrid(m, classes, [end], best)
+        for name, path in paths.items():
+            values = {"mu": path.mu[0], "nu": path.nu[0], "alpha": path.alpha[0], "score": path.score[0]}
+            rows[setting_title(setting), name] = values | {"alpha x score": path.alpha[0] * path.score[0]}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["setting", "paradigm"]).round(4)
 
 
 def portrait_frame(setting: Setting, highest: float, points: int = POINTS) -> pd.DataFrame:
     """Phase curves in closed form (G7 to G11) up to a margin: setting, paradigm, mu, nu."""
-    m, classes, _ = setting
     mu = np.linspace(0.0, highest, points + 1)
-    curves = [
-        pd.DataFrame({"mu": mu, "nu": gradient_flow.phase_curve(name, mu, m, classes)}).assign(paradigm=name)
-        for name in PARADIGMS
-    ]
-    return pd.concat(curves, ignore_index=True).assign(setting=setting_title(setting))
+    curves = [{"mu": mu, "nu": flow.phase_curve(name, mu, *setting[:2]), "paradigm": name} for name in PARADIGMS]
+    return pd.concat(map(pd.DataFrame, curves), ignore_index=True).assign(setting=setting_title(setting))
 
 
-def ratio_frame(flow: pd.DataFrame) -> pd.DataFrame:
-    """Speed of LVML over that of HA at each point of `flow` (G14): its columns, responsibility, mu_ratio, nu_ratio."""
-    flow = flow[flow["time"] > 0]
-    place = [flow[name].to_numpy(dtype=np.float64) for name in ("mu", "nu", "num_segments", "num_classes")]
-    mu_ratio, nu_ratio = gradient_flow.rates("lvml", *place)
-    return flow.assign(responsibility=flow["alpha"] * mu_ratio, mu_ratio=mu_ratio, nu_ratio=nu_ratio)
+def ratio_frame(paths: pd.DataFrame) -> pd.DataFrame:
+    """Speed of LVML over that of HA at each point (G14): columns of `paths`, responsibility, mu_ratio, nu_ratio."""
+    paths = paths[paths["time"] > 0]
+    place = [paths[name].to_numpy(dtype=np.float64) for name in ("mu", "nu", "num_segments", "num_classes")]
+    mu_ratio, nu_ratio = flow.rates("lvml", *place)
+    return paths.assign(responsibility=paths["alpha"] * mu_ratio, mu_ratio=mu_ratio, nu_ratio=nu_ratio)
 
 
-def curvature_frame(flow: pd.DataFrame) -> pd.DataFrame:
-    """Extreme eigenvalues of the Hessian along `flow`: its columns, largest, and downward, minus the smallest."""
+def curvature_frame(paths: pd.DataFrame) -> pd.DataFrame:
+    """Extreme eigenvalues of the Hessian: columns of `paths`, largest, and downward, minus the smallest."""
     parts = []
-    for (_, paradigm), rows in flow[flow["time"] > 0].groupby(["setting", "paradigm"], sort=False):
+    for (_, paradigm), rows in paths[paths["time"] > 0].groupby(["setting", "paradigm"], sort=False):
         m, classes = int(rows["num_segments"].iloc[0]), int(rows["num_classes"].iloc[0])
         values = hessian_spectrum(str(paradigm), rows["mu"].to_numpy(), rows["nu"].to_numpy(), m, classes).eigenvalues
         parts.append(rows.assign(largest=values[:, -1], downward=-values[:, 0]))
@@ -84,40 +106,26 @@ def curvature_frame(flow: pd.DataFrame) -> pd.DataFrame:
 
 def curvature_table(spectrum: pd.DataFrame) -> pd.DataFrame:
     """Downward curvature at the start and at its largest, when it ends, and the largest eigenvalue at the end."""
-    rows = []
+    rows = {}
     for (setting, paradigm), path in spectrum.groupby(["setting", "paradigm"], sort=False):
         downward = path["downward"].to_numpy()
         ends = path["time"][downward <= 0]
-        rows.append(
-            {"setting": setting, "paradigm": LABELS[str(paradigm)], "downward at first": f"{downward[0]:.1e}"}
-            | {"largest downward": f"{downward.max():.1e}", "none after t": f"{ends.min():.3g}" if len(ends) else "-"}
-            | {"largest eigenvalue at the end": f"{path['largest'].iloc[-1]:.1e}"}
-        )
-    return pd.DataFrame(rows).set_index(["setting", "paradigm"])
+        rows[setting, LABELS[str(paradigm)]] = {
+            "downward at first": f"{downward[0]:.1e}",
+            "largest downward": f"{downward.max():.1e}",
+            "none after t": f"{ends.min():.3g}" if len(ends) else "-",
+            "largest eigenvalue at the end": f"{path['largest'].iloc[-1]:.1e}",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["setting", "paradigm"])
 
 
-def why_fast_table(flow: pd.DataFrame, alphas: Sequence[float]) -> pd.DataFrame:
-    """Along LVML's path, where the attention first reaches some values: margin, responsibility and both ratios."""
-    ratios = ratio_frame(flow[flow["paradigm"] == "lvml"])
-    rows = []
-    for setting, path in ratios.groupby("setting", sort=False):
-        for alpha in alphas:
-            reached = path[path["alpha"] >= alpha]
-            if not reached.empty:
-                first = reached.iloc[0]
-                rows.append({"setting": setting, "alpha": alpha, "mu": first["mu"], "r": first["responsibility"]}
-                            | {"mu' LVML/HA": first["mu_ratio"], "nu' LVML/HA": first["nu_ratio"]})  # fmt: skip
-    return pd.DataFrame(rows).set_index(["setting", "alpha"]).round(2)
-
-
-def flow_paths(flow: pd.DataFrame) -> dict[str, Paths]:
+def flow_paths(paths: pd.DataFrame) -> dict[str, Paths]:
     """Setting -> the gradient flow's trajectories for the claims."""
     found = {}
-    for setting, rows in flow.groupby("setting", sort=False):
-        curves = {name: rows[rows["paradigm"] == name] for name in PARADIGMS}
-        mu = {name: curve["mu"].to_numpy()[None] for name, curve in curves.items()}
-        nu = {name: curve["nu"].to_numpy()[None] for name, curve in curves.items()}
-        found[str(setting)] = Paths(curves["soft"]["time"].to_numpy(), mu, nu, is_exact=True)
+    for setting, rows in paths.groupby("setting", sort=False):
+        mu, nu = (rows.pivot(index="paradigm", columns="time", values=column) for column in ("mu", "nu"))
+        of_mu, of_nu = ({name: table.loc[[name]].to_numpy() for name in PARADIGMS} for table in (mu, nu))
+        found[str(setting)] = Paths(mu.columns.to_numpy(dtype=np.float64), of_mu, of_nu, is_exact=True)
     return found
 
 
@@ -129,7 +137,7 @@ def joint_frame(experiment: FlowExperiment) -> pd.DataFrame:
     schedule = experiment.epochs, rate, experiment.momentum, experiment.batch_size
     parts = [train_jointly(config, name, seed, *schedule) for name in PARADIGMS for seed in experiment.seeds]
     frame = pd.concat(parts, ignore_index=True)
-    if not frame["mu"].abs().max() <= gradient_flow.MAX_MU:
+    if not frame["mu"].abs().max() <= flow.MAX_MU:
         raise UserError(
             f"end_times={end_time:g} in {experiment.epochs} epochs needs the learning rate {rate:.3g}, at which "
             "training leaves the flow: give more epochs or an earlier end."
@@ -138,17 +146,11 @@ def joint_frame(experiment: FlowExperiment) -> pd.DataFrame:
 
 
 def trained_paths(training: pd.DataFrame) -> Paths:
-    """Trajectories of `joint_frame` for the claims."""
-    tables = {
-        (name, column): training[training["paradigm"] == name].pivot(index="seed", columns="time", values=column)
-        for name in PARADIGMS
-        for column in ("mu", "nu")
-    }
-    times = tables["soft", "mu"].columns.to_numpy(dtype=np.float64)
-    mu, nu = ({name: tables[name, column].to_numpy() for name in PARADIGMS} for column in ("mu", "nu"))
-    moved = (times == 0) | np.any([rows != 0 for rows in nu.values()], axis=(0, 1))  # the first step moves no focus
-    mu, nu = ({name: rows[:, moved] for name, rows in found.items()} for found in (mu, nu))
-    return Paths(times[moved], mu, nu)
+    """Trajectories of `joint_frame` for the claims, without times at which no focus has moved."""
+    moved = training.groupby("time")["nu"].transform(lambda nu: (nu != 0).any()) | (training["time"] == 0)
+    tables = training[moved].pivot(index=["paradigm", "seed"], columns="time", values=["mu", "nu"])
+    mu, nu = ({name: tables[column].loc[name].to_numpy() for name in PARADIGMS} for column in ("mu", "nu"))
+    return Paths(tables["mu"].columns.to_numpy(dtype=np.float64), mu, nu)
 
 
 def path_claims(paths: dict[str, Paths], claims: Sequence[str] = ("D1", "D2", "D3", "D4")) -> pd.DataFrame:
@@ -180,20 +182,17 @@ def incentive_table(sweep: pd.DataFrame) -> pd.DataFrame:
 
 def closed_form(sweep: pd.DataFrame, num_classes: int) -> pd.DataFrame:
     """Loss and incentive in closed form (F4, F5) at each time of a sweep: its columns without seed."""
-    places = sweep[["paradigm", "alpha", "epoch", "time"]].drop_duplicates()
     parts = []
-    for name, rows in places.groupby("paradigm", sort=False):
-        alpha, time = rows["alpha"].to_numpy(dtype=np.float64), rows["time"].to_numpy(dtype=np.float64)
-        values = {f.__name__: f(str(name), alpha, time, num_classes) for f in (fixed_focus.loss, fixed_focus.incentive)}
-        parts.append(rows.assign(**values))
+    for name, rows in sweep[["paradigm", "alpha", "epoch", "time"]].drop_duplicates().groupby("paradigm", sort=False):
+        place = str(name), rows["alpha"].to_numpy(), rows["time"].to_numpy(), num_classes
+        parts.append(rows.assign(loss=fixed_focus.loss(*place), incentive=fixed_focus.incentive(*place)))
     return pd.concat(parts, ignore_index=True)
 
 
 def closed_form_at_end(sweep: pd.DataFrame, num_classes: int) -> pd.DataFrame:
     """The closed form at the last epoch's time for many attention weights: paradigm, alpha, incentive."""
-    last = sweep[sweep["epoch"] == sweep["epoch"].max()]
     parts = []
-    for name, time in last.groupby("paradigm", sort=False)["time"].first().items():
+    for name, time in sweep.groupby("paradigm", sort=False)["time"].max().items():
         values = fixed_focus.incentive(str(name), FINE_ALPHAS, float(time), num_classes)
         parts.append(pd.DataFrame({"paradigm": name, "alpha": FINE_ALPHAS, "incentive": values}))
     return pd.concat(parts, ignore_index=True)
@@ -221,7 +220,7 @@ def phase_agreement(training: pd.DataFrame, setting: Setting) -> pd.DataFrame:
     m, classes, _ = setting
     rows = {}
     for name, group in training.groupby("paradigm", sort=False):
-        off = group["nu"] - gradient_flow.phase_curve(str(name), group["mu"].to_numpy().clip(0.0), m, classes)
+        off = group["nu"] - flow.phase_curve(str(name), group["mu"].to_numpy().clip(0.0), m, classes)
         roots = np.sqrt((off**2).groupby(group["seed"]).mean())
         rows[LABELS[str(name)]] = {
             "distance in nu": interval_text(roots.to_numpy(), 2),
@@ -246,7 +245,7 @@ def _distances(group: pd.DataFrame, measure: str) -> Float[np.ndarray, " R"]:
     """Root mean square difference to theory of each seed, in percent of the range in theory."""
     theory = group[f"{measure} in theory"]
     squares = ((group[measure] - theory) ** 2).groupby(group["seed"]).mean()
-    return 100 * np.sqrt(squares.to_numpy(dtype=np.float64)) / float(theory.max() - theory.min())
+    return 100 * np.sqrt(squares.to_numpy(dtype=np.float64)) / (float(theory.max() - theory.min()) or 1.0)
 
 
 def sweep_title(found: Sweep) -> str:

@@ -59,9 +59,7 @@ def test_smallest_sizes_give_numbers(sizes: dict[str, Any]) -> None:
 
 def test_training_that_leaves_the_flow_is_one_sentence() -> None:
     experiment = SMALL.model_copy(update={"end_times": (1e12,), "epochs": 2, "seeds": (0,)})
-    with pytest.raises(
-        UserError, match=r"^end_times=1e\+12 in 2 epochs needs the learning rate .*: give more"
-    ):
+    with pytest.raises(UserError, match=r"^end_times=1e\+12 in 2 epochs needs the learning rate .*: give more"):
         theory_tables.joint_frame(experiment)
 
 
@@ -76,6 +74,19 @@ def test_agreement_is_the_root_mean_square_distance_to_the_curve() -> None:
     ]
     table = theory_tables.phase_agreement(pd.concat(rows), (5, 3, 60.0))
     assert str(table.loc["HA", "distance in nu"]).startswith("0.20 [") and table.loc["HA", "n"] == 2
+
+
+def test_hybrid_wins_in_both_for_a_window_of_switches() -> None:
+    """In (20, 20, 1e3) for switches from 0.600 to 0.685 of the time, in (100, 1000, 4e5) for none."""
+    setting = (20, 20, 1e3)
+    frame = theory_tables.switch_frame(setting, np.array([0.59, 0.6, 0.685, 0.69]))
+    assert frame["beats_both"].tolist() == [False, True, True, False]
+    assert frame["switch / T"].tolist() == [0.59, 0.6, 0.685, 0.69]
+    assert not theory_tables.switch_frame((100, 1000, 4e5), np.linspace(0, 1, 21))["beats_both"].any()
+    table = theory_tables.hybrid_table([setting]).droplevel("setting")
+    assert table.index.tolist() == ["SA", "HA", "LVML", "hybrid, switch at 0.73 T"]
+    assert table["alpha x score"].idxmax() == "hybrid, switch at 0.73 T"
+    assert table.loc["SA", ["alpha", "score"]].tolist() == [0.9308, 0.9494]
 
 
 @pytest.mark.parametrize(
