@@ -206,17 +206,16 @@ def _train(configs: list[RunConfig], fresh: bool, as_json: bool) -> None:
 
 
 def _finished(config: RunConfig, fresh: bool) -> Run:
-    from fcamlib.store import find
+    from fcamlib import store
 
-    if not fresh and (stored := find(config, report=False)):  # answers without importing torch
+    if not fresh and (stored := store.find(config, report=False)):  # answers without importing torch
         return stored
     from fcamlib.heap import keep_freed_memory
     from fcamlib.progress import training_bar
-    from fcamlib.runs import run
 
     keep_freed_memory()
     with training_bar(config) as on_epoch:
-        return run(config, on_epoch, fresh)
+        return store.get(config, on_epoch, fresh)
 
 
 def _show(config: RunConfig, finished: Run, as_json: bool) -> None:

@@ -62,7 +62,7 @@ def _versions() -> list[Line]:
 def _devices() -> list[Line]:
     import torch
 
-    from fcamlib.hardware import cpu_name
+    from fcamlib.provenance import cpu_name
 
     lines = [
         ("CPU", f"{cpu_name()}, {os.cpu_count()} threads, instruction set {torch.backends.cpu.get_cpu_capability()}")
@@ -165,9 +165,9 @@ def _num_pictures(folder: Path) -> int:
 def _runs() -> list[Line]:
     lines, damaged = [], []
     for kind, root in (("recorded", paths.recorded_dir()), ("stored", paths.results_dir())):
-        states = store.survey(root) if root else []
-        lines.append((kind, f"{sum(not fault for _, fault in states)} verified"))
-        damaged += [("DAMAGED", f"{folder}: {fault}") for folder, fault in states if fault]
-    unfinished = store.unfinished_runs()
+        results = store.survey(root)
+        lines.append((kind, f"{sum(not result.damage for result in results)} verified"))
+        damaged += [("DAMAGED", f"{result.folder}: {result.damage}") for result in results if result.damage]
+    unfinished = store.unfinished()
     lines.append(("unfinished", f"{len(unfinished)}: {', '.join(unfinished)}" if unfinished else "0"))
     return lines + damaged

@@ -55,12 +55,7 @@ def course(
     and `foreground` (n, M), and after each epoch `alpha` (E, n, M) and `prob` (E, n, K).
     """
 
-    def compute() -> Stored[CourseConfig]:
-        from fcamlib import course_training
-
-        return course_training.compute(config, on_epoch)
-
-    return store.find_or_compute(config, compute, fresh)
+    return store.get(config, on_epoch, fresh)
 
 
 def histograms(found: Stored[CourseConfig]) -> Float[np.ndarray, "E A S"]:

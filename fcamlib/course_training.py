@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
-from fcamlib import metrics, store
+from fcamlib import metrics
 from fcamlib.checkpoint import Row
 from fcamlib.computing import build_model, require_same_data, shown_segments, task
 from fcamlib.config.course import CourseConfig
@@ -20,7 +22,7 @@ from fcamlib.evaluation import Scores, evaluate, evaluating, outputs
 from fcamlib.fcam import FCAM
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.provenance import provenance
-from fcamlib.store import Stored, npz_bytes
+from fcamlib.store import npz_bytes
 from fcamlib.training import fit
 
 
@@ -68,7 +70,9 @@ def _row(row: Row, scores: Scores) -> Row:
     }
 
 
-def compute(config: CourseConfig, on_epoch: Callable[[Row], None] | None = None) -> Stored[CourseConfig]:
+def compute(
+    config: CourseConfig, on_epoch: Callable[[Row], None], scratch: Path
+) -> tuple[pd.DataFrame, dict[str, Any], dict[str, bytes]]:
     """Train the run's model, look at it before training and after each epoch, and store what was seen."""
     began, run = time.perf_counter(), config.run
     numerics = Numerics.of(run.training)
@@ -91,7 +95,7 @@ def compute(config: CourseConfig, on_epoch: Callable[[Row], None] | None = None)
         "provenance": provenance(numerics) | {"train_seconds": seconds},
     }
     files = {EXAMPLES: npz_bytes(_examples(few, looks))} if config.num_examples else {}
-    return store.write(config, pd.DataFrame([look.row for look in looks]), summary, files)
+    return pd.DataFrame([look.row for look in looks]), summary, files
 
 
 def _examples(few: SDCData, looks: Sequence[Look]) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fcamlib import store
 from fcamlib.config import RunConfig
 from fcamlib.estimate import counted, duration, paces, seconds_like_stored
-from fcamlib.hardware import device_name
+from fcamlib.provenance import device_name
 from fcamlib.store import Run
 
 Estimator = Callable[[RunConfig], float | None]

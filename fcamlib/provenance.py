@@ -1,30 +1,116 @@
-"""Where a number comes from: versions, hardware, commit and date."""
+"""Where a number comes from: versions, hardware, commit and date; and what a figure was drawn from."""
 
 from __future__ import annotations
 
 import datetime
 import platform
+import shlex
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import Any
-
-import torch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fcamlib import __version__
-from fcamlib.hardware import cpu_name
-from fcamlib.numerics import Numerics
 from fcamlib.paths import commit
+
+if TYPE_CHECKING:
+    from fcamlib.config import TrainingConfig
+    from fcamlib.numerics import Numerics
+    from fcamlib.store import Result
+
+PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn")
+# What PyTorch asks of a processor for each of its instruction sets, by the names in /proc/cpuinfo.
+INSTRUCTION_SETS = {"AVX2": {"avx2", "fma"}, "AVX512": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"}}
+
+
+def cpuinfo(field: str) -> str:
+    """A field of the first processor in /proc/cpuinfo; empty where the system has no such file."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((" ".join(line.split(":", 1)[1].split()) for line in lines if line.startswith(field)), "")
+
+
+def cpu_name() -> str:
+    """Processor's name, as far as the system tells."""
+    return cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def instruction_sets() -> list[str]:
+    """Vector instruction sets of this processor that PyTorch can use, the largest last."""
+    flags = set(cpuinfo("flags").split())
+    return [name for name, needed in INSTRUCTION_SETS.items() if needed <= flags]
+
+
+def device_name(config: TrainingConfig) -> str:
+    """The processor or GPU that a run of this config would use here; torch is asked only where there is a GPU."""
+    wants_gpu = config.device == "cuda" or (config.device == "auto" and config.precision != "float64")
+    if wants_gpu and any(Path("/dev").glob("nvidia[0-9]*")):
+        import torch
+
+        if torch.cuda.is_available():
+            return torch.cuda.get_device_name()
+    return cpu_name()
 
 
 def provenance(numerics: Numerics) -> dict[str, Any]:
     """Versions, hardware, commit and date: what a reader needs to judge a number."""
-    device = torch.cuda.get_device_name(numerics.device) if numerics.device.type == "cuda" else cpu_name()
-    packages = ("torch", "torchvision", "numpy", "scikit-learn")
+    import torch
+
     return {
         "fcamlib": __version__,
         "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "device": device,
+        "device": torch.cuda.get_device_name(numerics.device) if numerics.device.type == "cuda" else cpu_name(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "python": platform.python_version(),
-        "packages": {name: version(name) for name in packages},
+        "packages": {name: version(name) for name in PACKAGES},
     }
+
+
+def figure_record(
+    notebook: str,
+    results: Mapping[str, Sequence[Result[Any]]],
+    rerun: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+) -> dict[str, object]:
+    """What a figure was drawn from, as JSON beside it.
+
+    Parameters
+    ----------
+    notebook : str
+        Name of the notebook, without folder and ending.
+    results : mapping
+        Title of each data set or task -> the results that the figure shows.
+    rerun : str, optional
+        Command that makes the figure again; by default papermill's, for the notebook.
+    parameters : mapping, optional
+        Parameters of the notebook that differ from its defaults; they become part of the command.
+    """
+    given = "".join(f" -p {name} {shlex.quote(_text(value))}" for name, value in (parameters or {}).items())
+    shown = [result for group in results.values() for result in group]
+    return {
+        "notebook": f"notebooks/{notebook}.ipynb",
+        "runs": sorted({result.folder.name for result in shown}),
+        "commits": sorted({result.summary["provenance"]["commit"] for result in shown}),
+        "data": list(results),
+        "computed": [entry for title, group in results.items() for entry in _computed(title, group)],
+        "rerun": rerun or f"papermill notebooks/{notebook}.ipynb out.ipynb{given}",
+    }
+
+
+def _text(value: Any) -> str:
+    """A parameter as papermill's `-p` reads it."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _computed(title: str, results: Sequence[Result[Any]]) -> list[dict[str, object]]:
+    """When and from which commit the results of one title were computed: recorded ones, then the others."""
+    entries: list[dict[str, object]] = []
+    for recorded in (True, False):
+        sources = [result.summary["provenance"] for result in results if result.is_recorded == recorded]
+        if sources:
+            places = {f"{name}s": sorted({source[name] for source in sources}) for name in ("commit", "date")}
+            entries.append({"data": title, "recorded": recorded, **places})
+    return entries

@@ -1,171 +1,162 @@
-"""`fcam rerun`: compute recorded results anew, from their own configs, and say how far the numbers are apart."""
+"""`fcam rerun`: compute recorded results again from their own configs, and compare every number with the record."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 import click
 import numpy as np
-import pandas as pd
 
 from fcamlib import paths, store
-from fcamlib.config import (
-    CaptionRunConfig,
-    CourseConfig,
-    CrossValidationConfig,
-    FixedFocusConfig,
-    RunConfig,
-    StoredConfig,
-    StudyConfig,
-    stored_class,
-)
 from fcamlib.errors import UserError
-from fcamlib.store import Stored
+from fcamlib.provenance import instruction_sets
+from fcamlib.store import Result
 
-CLOCK = "seconds"  # the measure that differs each time
+CLOCK = "seconds"  # columns of the history that differ each time
+CAPABILITY = "ATEN_CPU_CAPABILITY"  # the variable by which PyTorch, when it starts, chooses its instruction set
+DIGITS = 5e-4  # of measures as they are printed
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far two tables of the same measures are apart.
+    """Comparison of a result with its record: how many values, the largest absolute difference, and its place.
 
-    Parameters
-    ----------
-    number : int
-        Numbers that were compared; the columns are those that both tables have, seconds left out.
-    largest : float
-        Largest absolute difference; infinite where one table has a number and the other has none.
-    column, row : str, int
-        Where it is, the first place of several.
+    A value that one of both lacks, and a text that differs, counts as an infinite difference.
     """
 
     number: int
     largest: float
-    column: str
-    row: int
+    place: str
 
 
-def difference(recorded: pd.DataFrame, found: pd.DataFrame) -> Difference:
-    """Compare the histories of a result: same rows in the same order.
-
-    Raises
-    ------
-    ValueError
-        Where the numbers of rows differ, or no measure is in both.
-    """
-    if len(recorded) != len(found):
-        raise ValueError(f"{len(found)} rows in place of {len(recorded)}")
-    numeric = recorded.select_dtypes("number").columns
-    shared = [name for name in numeric if name in found and CLOCK not in name]
-    if not shared:
-        raise ValueError("no measure is in both tables")
-    one, other = recorded[shared].to_numpy(float), found[shared].to_numpy(float)
-    apart = np.where(np.isnan(one) & np.isnan(other), 0.0, np.abs(one - other))
-    apart = np.where(np.isnan(apart), np.inf, apart)
-    row, column = np.unravel_index(int(apart.argmax()), apart.shape)
-    return Difference(apart.size, float(apart[row, column]), shared[int(column)], int(row))
+def difference(record: Result[Any], found: Result[Any]) -> Difference:
+    """Compare all values of a record: rows of the history, final measures and examples; seconds are left out."""
+    recorded, computed = _values(record), _values(found)
+    apart = {name: _apart(values, computed.get(name)) for name, values in recorded.items()}
+    place = max(apart, key=lambda name: apart[name])
+    return Difference(sum(map(len, recorded.values())), apart[place], place)
 
 
-def computed(config: StoredConfig) -> Stored[Any]:
-    """The result of `config` in the results folder, computed if need be; recorded results are passed over."""
-    with store.recorded_passed_over():
-        return _COMPUTE[type(config)](config)
+def _values(result: Result[Any]) -> dict[str, np.ndarray]:
+    """The values of a result by their place, each a flat array."""
+    history = result.history
+    values = {name: history[name].to_numpy() for name in map(str, history) if CLOCK not in name}
+    values |= _leaves({name: part for name, part in result.summary.items() if name != "provenance"}, "summary")
+    if (result.folder / "examples.npz").exists():
+        values |= {f"examples/{name}": array.ravel() for name, array in result.arrays("examples.npz").items()}
+    return values
 
 
-def _run(config: Any) -> Stored[Any]:
-    from fcamlib.progress import training_bar
-    from fcamlib.runs import run
-
-    with training_bar(config) as on_epoch:
-        return run(config, on_epoch)
-
-
-def _caption_run(config: Any) -> Stored[Any]:
-    from fcamlib.captioning.runs import caption_run
-
-    return caption_run(config)
+def _leaves(content: Any, place: str) -> dict[str, np.ndarray]:
+    """The values in nested mappings and lists."""
+    if isinstance(content, Mapping | list):
+        parts = content.items() if isinstance(content, Mapping) else enumerate(content)
+        return {name: leaf for key, part in parts for name, leaf in _leaves(part, f"{place}/{key}").items()}
+    return {place: np.array([content])}
 
 
-def _sweep(config: Any) -> Stored[Any]:
-    from fcamlib.theory.sweep import sweep
-
-    return sweep(config).stored
-
-
-def _study(config: Any) -> Stored[Any]:
-    from fcamlib.studies.study import study
-
-    return study(config)
-
-
-def _cross_validation(config: Any) -> Stored[Any]:
-    from fcamlib.bags.cross_validation import cross_validate
-
-    return cross_validate(config)
+def _apart(one: np.ndarray, other: np.ndarray | None) -> float:
+    """Largest absolute difference of two arrays; 0 where both lack a number."""
+    if other is None or len(one) != len(other):
+        return np.inf
+    if one.dtype.kind in "biuf" and other.dtype.kind in "biuf":
+        gaps = np.abs(one.astype(float) - other.astype(float))
+        gaps[np.isnan(one.astype(float)) & np.isnan(other.astype(float))] = 0.0
+        return float(np.nan_to_num(gaps, nan=np.inf).max(initial=0.0))
+    return 0.0 if list(map(str, one)) == list(map(str, other)) else np.inf
 
 
-def _course(config: Any) -> Stored[Any]:
-    from fcamlib.course import course
+def within_seeds(record: Result[Any], found: Result[Any]) -> bool:
+    """Whether the final test measures agree in their printed digits, or within the recorded spread over seeds."""
+    alike = [
+        other
+        for other in store.every(type(record.config), recorded=True)
+        if getattr(record.config, "seed", None) is not None
+        and other.config.model_copy(update={"seed": record.config.seed}) == record.config
+    ]
+    recorded, computed = _values(record), _values(found)
+    for name in (name for name in recorded if name.startswith("summary/splits/test/") and name.count("/") == 3):
+        spread = np.ptp([_values(other)[name] for other in alike]) if len(alike) > 1 else 0.0
+        if _apart(recorded[name], computed.get(name)) > max(DIGITS, spread):
+            return False
+    return bool(len(alike) > 1 or difference(record, found).largest < DIGITS)
 
-    return course(config)
 
-
-_COMPUTE: dict[type[StoredConfig], Callable[[Any], Stored[Any]]] = {
-    RunConfig: _run,
-    CaptionRunConfig: _caption_run,
-    FixedFocusConfig: _sweep,
-    StudyConfig: _study,
-    CrossValidationConfig: _cross_validation,
-    CourseConfig: _course,
-}
-
-
-def _recorded(patterns: tuple[str, ...]) -> Iterator[Stored[Any]]:
+def chosen(patterns: tuple[str, ...]) -> list[Result[Any]]:
     """The recorded results whose names match, each once, in the order of the patterns."""
-    root = paths.recorded_dir()
-    known = {folder.name: fault for folder, fault in store.survey(root)} if root else {}
-    if root is None or not known:
+    known = {result.folder.name: result for result in store.survey(paths.recorded_dir())}
+    if not known:
         raise UserError("no results are recorded here: `fcam rerun` needs a source checkout.")
-    chosen: dict[str, None] = {}
+    matching: dict[str, None] = {}
     for pattern in patterns:
-        matching = [name for name in known if fnmatchcase(name, pattern)]
-        if not matching:
+        names = [name for name in known if fnmatchcase(name, pattern)]
+        if not names:
             raise UserError(f"no recorded result is called '{pattern}': results/recorded/ holds {len(known)}, by name.")
-        chosen |= dict.fromkeys(matching)
-    for name in chosen:
-        if known[name]:
-            raise UserError(f"the recorded result '{name}' is damaged ({known[name]}): fetch it anew with git.")
-        kind = stored_class((root / name / "config.json").read_bytes())
-        assert kind is not None, "an undamaged result is of a known kind"
-        yield Stored(root / name, kind)
+        matching |= dict.fromkeys(names)
+    for name in matching:
+        if fault := known[name].damage:
+            raise UserError(f"the recorded result '{name}' is damaged ({fault}): fetch it anew with git.")
+    return [known[name] for name in matching]
+
+
+def capability(record: Result[Any]) -> str:
+    """The record's instruction set where this machine has it and PyTorch must be told to use it, else empty."""
+    wanted, known = record.summary["provenance"].get("cpu_capability", ""), instruction_sets()
+    if wanted not in known or os.environ.get(CAPABILITY, known[-1]).upper() == wanted:
+        return ""
+    return wanted
+
+
+def compared(record: Result[Any]) -> bool:
+    """Compute a recorded result again, print one line, and return whether it is reproduced."""
+    found = store.get(record.config, recorded=False)
+    apart = difference(record, found)
+    line = f"{record.folder.name}: {apart.number:,} numbers compared, largest difference {apart.largest:.3g}"
+    line += f" ({apart.place})" if apart.largest else ""
+    wanted, used = (result.summary["provenance"].get("cpu_capability", "unknown") for result in (record, found))
+    reproduced = apart.largest == 0
+    if wanted != used:
+        line += f"; computed with {used} instructions, the record with {wanted}, which this machine does not have"
+        if not reproduced and (reproduced := within_seeds(record, found)):
+            line += ": final measures agree within their digits or the spread over seeds"
+    click.echo(f"{line}{'' if reproduced else '; NOT REPRODUCED'}; in {found.folder}")
+    sys.stdout.flush()
+    return reproduced
 
 
 @click.command("rerun", short_help="Compute recorded results anew and compare.")
 @click.argument("names", nargs=-1, required=True)
 def rerun_command(names: tuple[str, ...]) -> None:
-    """Compute the recorded results NAMES anew and compare them with the record.
+    """Compute the recorded results NAMES again and compare every number with the record.
 
-    NAMES may be patterns in quotes, as 'cifar10-jpeg-m5-*'. Data that a record names by a folder, such as cifar10-jpeg,
-    are looked for in FCAM_DATA. What is computed lies in the results folder, an interrupted rerun goes on there, and a
-    second one compares at once.
+    NAMES may be patterns in quotes, as 'cifar10-*'. Data that a record names by a folder or file, such as musk1.npz,
+    are looked for in FCAM_DATA and its subfolders. A result is computed with the record's vector instructions where the
+    processor has them. It is stored in the results folder: an interrupted rerun resumes there, and a second one
+    compares at once. The exit status is 1 where a record is not reproduced.
 
     \b
     Example:
       FCAM_DATA=PATH fcam rerun 'hatexplain-*'
     """
-    results = list(_recorded(names))
-    from fcamlib.heap import keep_freed_memory
+    groups: dict[str, list[Result[Any]]] = {}
+    for record in chosen(names):
+        groups.setdefault(capability(record), []).append(record)
+    reproduced = True
+    for instructions, records in groups.items():
+        if instructions:
+            command = [sys.executable, "-m", "fcamlib", "rerun", *(record.folder.name for record in records)]
+            environment = os.environ | {CAPABILITY: instructions.lower()}
+            reproduced &= subprocess.run(command, env=environment).returncode == 0
+            continue
+        from fcamlib.heap import keep_freed_memory
 
-    keep_freed_memory()
-    for result in results:
-        found = computed(result.config)
-        apart = difference(result.history, found.history)
-        where = f"largest difference {apart.largest:.3g}"
-        if apart.largest:
-            where += f" ({apart.column}, row {apart.row + 1})"
-        click.echo(f"{result.folder.name}: {apart.number:,} numbers compared, {where}; in {found.folder}")
-        sys.stdout.flush()
+        keep_freed_memory()
+        reproduced &= all([compared(record) for record in records])
+    if not reproduced:
+        click.get_current_context().exit(1)

@@ -1,10 +1,9 @@
-"""The run store: one folder a run, written whole, checked by checksum.
+"""The store: one folder per result, written whole, checked by checksum, never pickled.
 
-results/<name>/ holds `config.json`, `history.csv` (one row per epoch), `summary.json`, `scores.npz` (per
-instance), `examples.npz` (a few test instances with their attention), `model.safetensors` and `SHA256SUMS`
-(as the command `sha256sum --check` reads it). results/recorded/ holds runs kept with the source, without
-scores and weights. Results of other configurations (`StoredConfig`) lie in the same folders in the same way. No pickle
-is ever loaded.
+results/<name>/ holds `config.json`, `history.csv` (the measured rows), `summary.json`, the files of its kind
+(`scores.npz`, `examples.npz`, `model.safetensors`) and `SHA256SUMS`, as `sha256sum --check` reads it.
+results/recorded/ holds the results that are kept with the source, without scores and weights. An interrupted
+computation resumes from results/.partial/<name>/.
 """
 
 from __future__ import annotations
@@ -16,59 +15,72 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-import numpy as np
-import pandas as pd
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from fcamlib import paths
-from fcamlib.config import RunConfig, StoredConfig, stored_class
+from fcamlib.config import RunConfig, StoredConfig
+from fcamlib.config.stored import compute_of, read
 from fcamlib.errors import StoreError, explain
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
 
 log = logging.getLogger(__name__)
 SUMS = "SHA256SUMS"
 CHECKPOINT = "checkpoint.safetensors"
+ROWS = "rows.jsonl"
 REQUIRED_FILES = ("config.json", "history.csv", "summary.json")
 RECORDED_FILES = (*REQUIRED_FILES, "examples.npz")
 KNOWN_FILES = (*RECORDED_FILES, "scores.npz", "model.safetensors")
+OTHER_VERSION = "config.json is of another version"
 
-
+Row = dict[str, Any]
+Progress = Callable[[Row], None]  # is called with each row as it is measured
 ConfigT = TypeVar("ConfigT", bound=StoredConfig)
 
 
+class BusyError(Exception):
+    """Another process computes the result."""
+
+
 @dataclass(frozen=True)
-class Stored(Generic[ConfigT]):
-    """A finished result in a folder of the store, and the class of its configuration."""
+class Result(Generic[ConfigT]):
+    """A finished result in a folder of the store."""
 
     folder: Path
-    kind: type[ConfigT]
 
     @cached_property
     def config(self) -> ConfigT:
-        """What defined the result."""
-        return self.kind.model_validate_json((self.folder / "config.json").read_bytes())
+        """The config that defines the result."""
+        return cast(ConfigT, read((self.folder / "config.json").read_bytes()))
 
     @cached_property
     def history(self) -> pd.DataFrame:
-        """The rows that were measured: of a run, one per epoch."""
-        return pd.read_csv(self.folder / "history.csv")
+        """The measured rows: one per epoch of a run or sweep, one per training of a study or cross-validation."""
+        import pandas
+
+        return pandas.read_csv(self.folder / "history.csv", encoding="utf-8")
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """Final measures per split, selection of learning rates, hardware, versions, seconds."""
+        """Final measures, title and provenance."""
         return json.loads((self.folder / "summary.json").read_text("utf-8"))
 
-    def arrays(self, file: str) -> dict[str, np.ndarray]:
+    def arrays(self, file: str = "examples.npz") -> dict[str, np.ndarray]:
         """The arrays of `scores.npz` or `examples.npz`."""
-        with np.load(self.folder / file, allow_pickle=False) as content:
+        import numpy
+
+        with numpy.load(self.folder / file, allow_pickle=False) as content:
             return {name: content[name] for name in content.files}
 
     @property
@@ -76,167 +88,193 @@ class Stored(Generic[ConfigT]):
         """Whether the result is kept with the source."""
         return self.folder.parent == paths.recorded_dir()
 
-
-@dataclass(frozen=True)
-class Run(Stored[RunConfig]):
-    """A finished run in a folder of the store."""
-
-    kind: type[RunConfig] = RunConfig
-
-
-def _stored(folder: Path, kind: type[ConfigT]) -> Stored[ConfigT]:
-    """The result in `folder`; of a run, a `Run`."""
-    return Run(folder) if kind is RunConfig else Stored(folder, kind)  # type: ignore[return-value]
-
-
-StoredT = TypeVar("StoredT", bound=Stored[Any])
-_passes_over_recorded = ContextVar("_passes_over_recorded", default=False)
-
-
-@contextmanager
-def recorded_passed_over() -> Iterator[None]:
-    """Within it, `find` looks into the results folder alone, so that what is kept with the source is computed anew."""
-    token = _passes_over_recorded.set(True)
-    try:
-        yield
-    finally:
-        _passes_over_recorded.reset(token)
-
-
-@overload
-def find(config: RunConfig, report: bool = True) -> Run | None: ...
-@overload
-def find(config: ConfigT, report: bool = True) -> Stored[ConfigT] | None: ...
-def find(config: StoredConfig, report: bool = True) -> Stored[Any] | None:
-    """The stored result of `config`, recorded ones first; a damaged one is reported, if asked, and passed over."""
-    recorded_dir = None if _passes_over_recorded.get() else paths.recorded_dir()
-    for root in (recorded_dir, paths.results_dir()):
-        if root is None or not os.path.isdir(folder := root / config.name):
-            continue
-        fault = damage(folder)
-        if not fault and not _is_of(folder, config):
-            fault = "config.json is another run's"
-        if not fault:
-            return _stored(folder, type(config))
-        if report:
-            log.warning("the stored run '%s' is damaged (%s): it is not used, and computed anew.", folder, fault)
-    return None
-
-
-def _is_of(folder: Path, config: StoredConfig) -> bool:
-    content = (folder / "config.json").read_bytes()
-    kind = type(config)
-    return stored_class(content) is kind and kind.model_validate_json(content).digest() == config.digest()
-
-
-def damage(folder: Path) -> str:
-    """What is wrong with a stored run: empty where every file has its checksum and the config can be read."""
-    try:
-        lines = (folder / SUMS).read_text("utf-8").splitlines()
-        sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
-    except (OSError, ValueError):
-        return f"{SUMS} is missing or unreadable"
-    if strange := [name for name in sums if Path(name).name != name]:
-        return f"{SUMS} lists {strange[0]}, which is no file of the run"
-    needed = (*REQUIRED_FILES, *(name for name in KNOWN_FILES if (folder / name).exists()))
-    if missing := sorted(set(needed) - set(sums)):
-        return f"{SUMS} does not list {missing[0]}"
-    for name, expected in sums.items():
-        if fault := _fault(folder / name, expected):
-            return f"{name} {fault}"
-    content = (folder / "config.json").read_bytes()
-    kind = stored_class(content)
-    try:
-        if kind is not None:
-            kind.model_validate_json(content)
-    except ValidationError:
-        kind = None
-    return "" if kind else "config.json is of another version"
+    @cached_property
+    def damage(self) -> str:
+        """The first fault of the folder; empty where every file has its checksum and the config gives the name."""
+        try:
+            lines = (self.folder / SUMS).read_text("utf-8").splitlines()
+            sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+        except (OSError, ValueError):
+            return f"{SUMS} is missing or unreadable"
+        if strange := [name for name in sums if Path(name).name != name]:
+            return f"{SUMS} lists {strange[0]}, which is no file of the result"
+        present = (name for name in KNOWN_FILES if os.path.lexists(self.folder / name))
+        if missing := sorted({*REQUIRED_FILES, *present} - set(sums)):
+            return f"{SUMS} does not list {missing[0]}"
+        for name, expected in sums.items():
+            if fault := _fault(self.folder / name, expected):
+                return f"{name} {fault}"
+        try:
+            return "" if self.config.name == self.folder.name else "config.json is another result's"
+        except (KeyError, ValueError):
+            return OTHER_VERSION
 
 
 def _fault(path: Path, expected: str) -> str:
-    """What is wrong with a file of a stored run, by its sha256."""
+    """The fault of one file by its sha256, empty for none."""
     try:
-        if not path.is_file():
-            return "is missing"
-        return "" if _sha256(path) == expected else "does not have its checksum"
+        with path.open("rb") as file:
+            return "" if hashlib.file_digest(file, "sha256").hexdigest() == expected else "does not have its checksum"
+    except FileNotFoundError:
+        return "is missing"
     except OSError as error:
         return f"cannot be read ({error.strerror})"
 
 
-@overload
-def recorded(kind: type[RunConfig]) -> list[Run]: ...
-@overload
-def recorded(kind: type[ConfigT]) -> list[Stored[ConfigT]]: ...
-def recorded(kind: type[StoredConfig]) -> Sequence[Stored[Any]]:
-    """The results of `kind` kept with the source, sorted by name; damaged ones are reported and left out."""
-    root = paths.recorded_dir()
-    return _results(root, kind) if root else []
+def find(config: ConfigT, recorded: bool = True, report: bool = True) -> Result[ConfigT] | None:
+    """The stored result of `config`, a recorded one first; a damaged one is passed over with a warning."""
+    for root in (paths.recorded_dir() if recorded else None, paths.results_dir()):
+        if root is not None and os.path.isdir(folder := root / config.name):
+            found = Result[ConfigT](folder)
+            if not found.damage:
+                return found
+            if report:
+                log.warning("the stored result '%s' is damaged (%s): it is computed again.", folder, found.damage)
+    return None
 
 
-def recorded_runs() -> list[Run]:
-    """The runs kept with the source, sorted by name; damaged ones are reported and left out."""
-    return recorded(RunConfig)
+def survey(root: Path | None) -> list[Result[Any]]:
+    """Every folder of a result below `root`, damaged or not, sorted by name."""
+    try:
+        names = sorted(name for name in os.listdir(root or "") if not name.startswith("."))
+    except OSError:
+        return []
+    folders = [Path(root or "", name) for name in names]
+    return [Result(path) for path in folders if any(os.path.lexists(path / name) for name in (SUMS, "config.json"))]
 
 
-def stored_runs() -> list[Run]:
-    """The runs of the results folder, sorted by name, recorded ones not among them."""
-    return [run for run in _results(paths.results_dir(), RunConfig) if isinstance(run, Run)]
+def every(kind: type[ConfigT] = StoredConfig, recorded: bool = False) -> list[Result[ConfigT]]:  # type: ignore[assignment]
+    """The undamaged results of one kind, or of all, sorted by name: of the results folder, or the recorded ones."""
+    results = survey(paths.recorded_dir() if recorded else paths.results_dir())
+    for result in results:
+        if result.damage not in ("", OTHER_VERSION):
+            log.warning("the stored result '%s' is damaged (%s) and left out.", result.folder, result.damage)
+    return [result for result in results if not result.damage and isinstance(result.config, kind)]
 
 
-def stored_results() -> list[Stored[Any]]:
-    """What the results folder holds of any configuration, sorted by name."""
-    return _results(paths.results_dir(), None)
+def get(
+    config: ConfigT, progress: Progress | None = None, fresh: bool = False, wait: bool = True, recorded: bool = True
+) -> Result[ConfigT]:
+    """The result of `config`: from the store, or computed and stored; of two processes that ask, one computes.
+
+    An interrupted computation resumes from its checkpoint, to the same numbers.
+
+    Parameters
+    ----------
+    config : StoredConfig
+    progress : callable, optional
+        Called with each row as it is measured.
+    fresh : bool
+        Compute even where the store has the result.
+    wait : bool
+        Whether to wait for a process that computes the result, or to raise `BusyError`.
+    recorded : bool
+        Whether a result that is kept with the source answers.
+    """
+    if not fresh and (found := find(config, recorded)):
+        return found
+    with locked(config, wait):
+        if not fresh and (found := find(config, recorded, report=False)):  # by a process that this one waited for
+            return found
+        _described(config)  # a config that cannot be written is refused before anything is computed
+        module, function = compute_of(config).split(":")
+        scratch = writable(partial_dir(config))
+        return write(config, *getattr(import_module(module), function)(config, progress or (lambda row: None), scratch))
 
 
-def _results(root: Path, wanted: type[StoredConfig] | None) -> list[Stored[Any]]:
-    """The undamaged results below `root`, of one configuration or of all."""
-    found: list[Stored[Any]] = []
-    for folder, fault in survey(root):
-        if fault:
-            log.warning("the stored run '%s' is damaged (%s) and left out.", folder, fault)
-            continue
-        kind = stored_class((folder / "config.json").read_bytes())
-        if kind is not None and wanted in (None, kind):
-            found.append(_stored(folder, kind))
-    return found
+def get_all(configs: Iterable[ConfigT], progress: Progress | None = None) -> list[Result[ConfigT]]:
+    """The results of several configs, in order; processes that want the same ones share the work."""
+    wanted, done = list(configs), dict[str, Result[ConfigT]]()
+    for wait in (False, True):  # first the results that no other process computes
+        for config in wanted:
+            if config.name not in done:
+                with suppress(BusyError):
+                    done[config.name] = get(config, progress, wait=wait)
+    return [done[config.name] for config in wanted]
 
 
-def survey(root: Path) -> list[tuple[Path, str]]:
-    """Each result's folder below `root`, sorted by name, with what is wrong with it."""
-    folders = sorted(root.glob("[!.]*")) if os.path.isdir(root) else []
-    runs = [folder for folder in folders if any((folder / name).exists() for name in (SUMS, "config.json"))]
-    return [(folder, damage(folder)) for folder in runs]
+def write(
+    config: ConfigT, history: pd.DataFrame, summary: dict[str, Any], files: Mapping[str, bytes]
+) -> Result[ConfigT]:
+    """Put a finished result into the store, whole or not at all, and remove what it would have resumed from."""
+    content = {
+        "config.json": _described(config),
+        "history.csv": history.to_csv(index=False).encode(),
+        "summary.json": json.dumps(summary, indent=1, allow_nan=False).encode() + b"\n",
+        **files,
+    }
+    _put(writable(paths.results_dir()) / config.name, content)
+    shutil.rmtree(partial_dir(config), ignore_errors=True)
+    return Result(paths.results_dir() / config.name)
 
 
-def unfinished_runs() -> list[str]:
-    """Names of the runs that can go on from a checkpoint and are not stored."""
-    names = (path.parent.name for path in _partial_root().glob(f"*/{CHECKPOINT}"))
-    return sorted(name for name in names if not (paths.results_dir() / name / SUMS).exists())
+def record(result: Result[ConfigT], root: Path | None = None) -> Result[ConfigT]:
+    """Copy a result, without scores and weights and with portable paths, to the results kept with the source."""
+    if (root := root or paths.recorded_dir()) is None:
+        raise StoreError("`fcam record` needs a source checkout: run it from an editable install of one.")
+    content = {name: (result.folder / name).read_bytes() for name in RECORDED_FILES if (result.folder / name).exists()}
+    content["config.json"] = _described(result.config.portable())
+    writable(root, "folder of recorded results", "make it writable")
+    _put(root / result.folder.name, content)
+    return Result(root / result.folder.name)
 
 
-def _partial_root() -> Path:
-    return paths.results_dir() / ".partial"
+def _described(config: StoredConfig) -> bytes:
+    """The content of config.json."""
+    try:
+        return config.model_dump_json(indent=2).encode() + b"\n"
+    except ValueError:  # of a path whose bytes are no UTF-8
+        raise StoreError(
+            f"the config of '{config.name}' names a file or folder that is not UTF-8 text: rename it."
+        ) from None
+
+
+def _put(target: Path, content: Mapping[str, bytes]) -> None:
+    """Write files into a folder beside `target` and rename it when all are there; an old folder steps aside whole."""
+    beside, old = (target.with_name(f".{target.name}.{end}") for end in ("new", "old"))
+    sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in content.items())
+    try:
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir()
+        for name, data in {**content, SUMS: sums.encode()}.items():
+            with (beside / name).open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        shutil.rmtree(old, ignore_errors=True)
+        if target.exists():
+            os.replace(target, old)
+        os.replace(beside, target)
+    except OSError as error:
+        raise StoreError(
+            f"the result '{target}' cannot be written ({error.strerror}): make room and start again."
+        ) from None
+    finally:
+        for folder in (beside, old):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def partial_dir(config: StoredConfig) -> Path:
-    """Where an unfinished run keeps its checkpoint."""
-    return _partial_root() / config.name
+    """Folder of the checkpoints and rows that an unfinished result resumes from."""
+    return paths.results_dir() / ".partial" / config.name
 
 
-class RunBusyError(Exception):
-    """Another process computes the run."""
+def unfinished() -> list[str]:
+    """Names of results that can resume and are not stored."""
+    kept = (paths.results_dir() / ".partial").glob("*/*")
+    names = {path.parent.name for path in kept if path.name in (CHECKPOINT, ROWS)}
+    return sorted(name for name in names if not os.path.lexists(paths.results_dir() / name / SUMS))
 
 
 @contextmanager
 def locked(config: StoredConfig, wait: bool = True) -> Iterator[None]:
-    """Hold the run: a second process that wants it waits, or is told so. The lock falls with the process."""
+    """Hold a result while it is computed; the lock falls with the process."""
     lock = FileLock(writable(paths.results_dir() / ".locks") / f"{config.name}.lock")
     try:
         lock.acquire(timeout=0)
     except Timeout:
         if not wait:
-            raise RunBusyError(config.name) from None
+            raise BusyError(config.name) from None
         log.info("another process computes '%s': waiting for it.", config.name)
         lock.acquire()
     try:
@@ -248,115 +286,53 @@ def locked(config: StoredConfig, wait: bool = True) -> Iterator[None]:
 def writable(
     folder: Path, called: str = "results folder", advice: str = "set FCAM_RESULTS to a folder that can"
 ) -> Path:
-    """`folder`, made if need be; one sentence where nothing can be written there."""
+    """`folder`, made if need be; one sentence where it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return folder
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         shown = paths.results_dir() if folder.is_relative_to(paths.results_dir()) else folder
-        raise StoreError(f"the {called} '{shown}' cannot be written ({error.strerror}): {advice}.") from None
+        reason = getattr(error, "strerror", None) or "its name does not fit the system's encoding"
+        raise StoreError(f"the {called} '{shown}' cannot be written ({reason}): {advice}.") from None
 
 
-def find_or_compute(
-    config: StoredConfig, compute: Callable[[], StoredT], fresh: bool = False, wait: bool = True
-) -> StoredT:
-    """The stored result of `config`, or what `compute` puts into the store; of two processes that ask, one computes.
-
-    Parameters
-    ----------
-    config : StoredConfig
-    compute : callable
-        Computes the result of `config`, stores and returns it.
-    fresh : bool
-        Compute even where the store has the result.
-    wait : bool
-        Whether to wait for another process that computes it, or to raise `RunBusyError`.
-    """
-    if not fresh and (stored := find(config)):
-        return cast(StoredT, stored)
-    with locked(config, wait):
-        if not fresh and (stored := find(config, report=False)):  # by a process that this one waited for
-            return cast(StoredT, stored)
-        return compute()
+def kept_rows(path: Path) -> list[Row]:
+    """The rows that `keep_row` wrote; a line that fails its checksum is left out with a warning."""
+    kept = []
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
+        digest, _, content = line.partition(b"  ")
+        if hashlib.sha256(content).hexdigest().encode() == digest:
+            kept.append(json.loads(content))
+        else:
+            log.warning("a line of '%s' is damaged: its part is computed again.", path)
+    return kept
 
 
-@overload
-def write(config: RunConfig, history: pd.DataFrame, summary: dict[str, Any], files: Mapping[str, bytes]) -> Run: ...
-@overload
-def write(
-    config: ConfigT, history: pd.DataFrame, summary: dict[str, Any], files: Mapping[str, bytes]
-) -> Stored[ConfigT]: ...
-def write(
-    config: StoredConfig, history: pd.DataFrame, summary: dict[str, Any], files: Mapping[str, bytes]
-) -> Stored[Any]:
-    """Put a finished result into the store: written beside, then renamed, so that it is there whole or not at all."""
-    target = paths.results_dir() / config.name
-    beside = partial_dir(config).with_suffix(".new")
-    shutil.rmtree(beside, ignore_errors=True)
-    writable(beside)
-    content = {
-        "config.json": config.model_dump_json(indent=2).encode() + b"\n",
-        "history.csv": history.to_csv(index=False).encode(),
-        "summary.json": json.dumps(summary, indent=1, allow_nan=False).encode() + b"\n",
-        **files,
-    }
-    _put(beside, target, content)
-    shutil.rmtree(partial_dir(config), ignore_errors=True)
-    return _stored(target, type(config))
-
-
-@overload
-def record(run: Run, root: Path) -> Run: ...
-@overload
-def record(run: Stored[ConfigT], root: Path) -> Stored[ConfigT]: ...
-def record(run: Stored[Any], root: Path) -> Stored[Any]:
-    """Copy a result without its scores and weights to the folder of recorded runs, its paths made portable."""
-    beside = writable(root, "folder of recorded runs", "make it writable") / f".new-{run.folder.name}"
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir()
-    content = {name: (run.folder / name).read_bytes() for name in RECORDED_FILES if (run.folder / name).exists()}
-    content["config.json"] = run.config.portable().model_dump_json(indent=2).encode() + b"\n"
-    target = root / run.folder.name
-    _put(beside, target, content)
-    return _stored(target, run.kind)
-
-
-def _put(beside: Path, target: Path, content: Mapping[str, bytes]) -> None:
-    """Write the files of a run into the folder `beside`, and rename it to `target` when all are there."""
+def keep_row(path: Path, row: Row) -> None:
+    """Append a row with its checksum; a line that was cut short before it stays a line of its own."""
+    content = json.dumps(row, allow_nan=False).encode()
     try:
-        for name, data in content.items():
-            _write_durably(beside / name, data)
-        sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in content.items())
-        _write_durably(beside / SUMS, sums.encode())
-        _replace(beside, target)
+        with path.open("ab+") as file:
+            if file.seek(0, os.SEEK_END) and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
+                file.write(b"\n")
+            file.write(hashlib.sha256(content).hexdigest().encode() + b"  " + content + b"\n")
     except OSError as error:
-        shutil.rmtree(beside, ignore_errors=True)  # what it takes is missing elsewhere
         raise StoreError(
-            f"the run '{target}' cannot be written ({error.strerror}): make room and start again."
+            f"'{path}' cannot be written ({error.strerror}): make room and start again; what is finished is kept."
         ) from None
 
 
-def _write_durably(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """A compressed .npz file of arrays, those of float64 in float32."""
+    import numpy
 
-
-def _replace(beside: Path, target: Path) -> None:
-    """Rename a finished folder into place; an old one, damaged or outdated, steps aside whole."""
-    old = beside.with_name(f"{beside.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if target.exists():
-        os.replace(target, old)
-    os.replace(beside, target)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    buffer = io.BytesIO()
+    single: dict[str, Any] = {
+        name: value.astype(numpy.float32) if value.dtype == numpy.float64 else value for name, value in arrays.items()
+    }
+    numpy.savez_compressed(buffer, **single)
+    return buffer.getvalue()
 
 
 def load_config(path: Path) -> RunConfig:
@@ -369,9 +345,34 @@ def load_config(path: Path) -> RunConfig:
         raise StoreError(f"the config '{path}' is not valid: {explain(error, RunConfig)}") from None
 
 
-def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """A compressed .npz file of arrays, those of float64 in float32."""
-    buffer = io.BytesIO()
-    single: dict[str, Any] = {name: v.astype(np.float32) if v.dtype == np.float64 else v for name, v in arrays.items()}
-    np.savez_compressed(buffer, **single)
-    return buffer.getvalue()
+# --- aliases, to be removed -------------------------------------------------------------------------------------------
+
+Stored = Result
+Run = Result[RunConfig]
+RunBusyError = BusyError
+unfinished_runs = unfinished
+
+
+def damage(folder: Path) -> str:
+    """The fault of a result's folder."""
+    return Result[Any](folder).damage
+
+
+def recorded(kind: type[ConfigT]) -> list[Result[ConfigT]]:
+    """The recorded results of one kind."""
+    return every(kind, recorded=True)
+
+
+def recorded_runs() -> list[Run]:
+    """The recorded runs."""
+    return every(RunConfig, recorded=True)
+
+
+def stored_runs() -> list[Run]:
+    """The runs of the results folder."""
+    return every(RunConfig)
+
+
+def stored_results() -> list[Result[Any]]:
+    """All results of the results folder."""
+    return every(StoredConfig)

@@ -20,8 +20,8 @@ from fcamlib import claims as claim_tests
 from fcamlib import store
 from fcamlib.claims import Criterion, Evidence, gain_frame, verdict
 from fcamlib.metrics import PairedTest, corrected_t_test, t_interval
-from fcamlib.origins import figure_record
 from fcamlib.paradigms import label_of
+from fcamlib.provenance import figure_record
 
 ORDER = ("soft", "hard", "lvml", "hybrid")  # of the paper; others follow
 METRICS = ("accuracy", "focus_accuracy", "saif")
@@ -260,7 +260,7 @@ def means(
         for measure in measures:
             values = known.loc[known["measure"] == measure, "value"].to_numpy(dtype=np.float64)
             row[measure] = _estimate(values, digits, spread) if len(values) else "-"
-        rows.append(row | ({"paradigm": label(row["paradigm"])} if "paradigm" in row else {}))
+        rows.append(row | ({"paradigm": label(str(row["paradigm"]))} if "paradigm" in row else {}))
     return pd.DataFrame(rows).rename(columns=TITLES).set_index([TITLES.get(name, name) for name in by])
 
 

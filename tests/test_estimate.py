@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from fcamlib import estimate, grid_list, hardware, paths, timing
+from fcamlib import estimate, grid_list, paths, provenance, timing
 from fcamlib.__main__ import main
 from fcamlib.config import Phase, RunConfig, experiment
 from fcamlib.estimate import Timing, duration, phase_seconds, seconds_like_stored
@@ -181,7 +181,7 @@ def test_data_that_are_missing_are_named_and_not_downloaded(tmp_path: Path, monk
 
 def test_a_run_in_64_bits_uses_the_processor_wherever_it_is() -> None:
     for changes in ({"device": "cpu"}, {"precision": "float64"}):
-        assert hardware.device_name(config_of("soft", **changes).training) == hardware.cpu_name()
+        assert provenance.device_name(config_of("soft", **changes).training) == provenance.cpu_name()
 
 
 def test_a_recorded_run_tells_of_pictures_that_lie_elsewhere_here() -> None:

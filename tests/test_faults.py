@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import random
@@ -36,7 +37,7 @@ SHARE = 0.6  # of the whole grid's processor time, that a kill comes within at t
 WORK = """
 from fcamlib.__main__ import main
 
-compute = fcamlib.computing.compute
+compute = fcamlib.running.run
 
 def work(job):
     def logged(config, *rest):
@@ -44,7 +45,7 @@ def work(job):
             file.write(config.name + chr(10))
         return compute(config, *rest)
 
-    fcamlib.computing.compute = logged
+    fcamlib.running.run = logged
     try:
         main(job["arguments"], prog_name="fcam")
     except SystemExit as done:
@@ -160,7 +161,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-@pytest.mark.parametrize(("interval", "what"), [("0", "fcam: the checkpoint "), ("1000", "fcam: the run ")])
+@pytest.mark.parametrize(("interval", "what"), [("0", "fcam: the checkpoint "), ("1000", "fcam: the result ")])
 def test_a_full_disk_is_one_sentence_and_the_grid_ends_well_when_there_is_room(
     interval: str, what: str, commands: Commands, undisturbed: tuple[Path, float], small_disk: Path
 ) -> None:
@@ -213,8 +214,8 @@ def test_files_cut_short_or_with_a_bit_changed_are_never_shown_and_computed_anew
     commands.computed()
     assert commands.run(results, "grid", *OPTIONS)[0][0] == 0
     (warning,) = commands.said("err").splitlines()
-    assert warning.startswith(f"fcam: the stored run '{results / name}' is damaged (") and file in warning
-    assert warning.endswith("): it is not used, and computed anew.")
+    assert warning.startswith(f"fcam: the stored result '{results / name}' is damaged (") and file in warning
+    assert warning.endswith("): it is computed again.")
     assert commands.computed() == [name]
     assert_whole(results, reference)
 
@@ -225,14 +226,14 @@ def test_a_file_that_cannot_be_read_is_damage_of_its_run_alone(
     results = tmp_path / "results"
     shutil.copytree(undisturbed[0], results, ignore=shutil.ignore_patterns(".*"))
     name, *others = CONFIGS
-    digest = store._sha256
+    digest = hashlib.file_digest
 
-    def failing(path: Path) -> str:
-        if path == results / name / "scores.npz":
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-        return digest(path)
+    def failing(file: Any, algorithm: str) -> Any:
+        if Path(file.name) == results / name / "scores.npz":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), file.name)
+        return digest(file, algorithm)
 
-    monkeypatch.setattr(store, "_sha256", failing)
+    monkeypatch.setattr(hashlib, "file_digest", failing)
     assert store.damage(results / name) == "scores.npz cannot be read (Input/output error)"
     shown: Any = listed(results)
     assert shown.exit_code == 0

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ each_cross_validation = pytest.mark.parametrize("folder", CROSS_VALIDATIONS, ids
 def test_a_record_is_whole_and_carries_the_name_of_its_config(folder: Path) -> None:
     assert store.damage(folder) == ""
     kind = KIND[folder]
-    assert kind is not None and store.Stored(folder, kind).config.name == folder.name
+    assert kind is not None and store.Result[Any](folder).config.name == folder.name
     files = {path.name for path in folder.iterdir()}
     assert files <= {*store.RECORDED_FILES, store.SUMS}
     assert folder not in RUNS or files >= {*store.RECORDED_FILES, store.SUMS}
@@ -69,7 +70,7 @@ def test_a_record_says_where_it_comes_from_and_names_no_path(folder: Path) -> No
 
 @each_cross_validation
 def test_a_recorded_cross_validation_has_every_method_on_every_fold(folder: Path) -> None:
-    result = store.Stored(folder, CrossValidationConfig)
+    result = store.Result[Any](folder)
     config, rows = result.config, result.history
     expected = {(r, f, m) for r in range(config.repeats) for f in range(config.folds) for m in config.methods}
     assert len(rows) == len(expected)
@@ -104,7 +105,7 @@ def test_no_study_is_recorded_that_no_name_asks_for() -> None:
 
 @pytest.mark.parametrize("folder", CAPTIONS, ids=lambda folder: folder.name)
 def test_measures_of_recorded_captions_agree_with_each_other(folder: Path) -> None:
-    run = store.Stored(folder, CaptionRunConfig)
+    run = store.Result[Any](folder)
     assert run.history["epoch"].tolist() == list(range(1, sum(phase.epochs for phase in run.config.phases) + 1))
     last = run.history.iloc[-1]
     for name, split in run.summary["splits"].items():

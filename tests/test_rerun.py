@@ -1,4 +1,4 @@
-"""`fcam rerun` computes what is recorded anew, from the record's own config, and says truly how far it is apart."""
+"""`fcam rerun` computes records again from their own configs and says truly how far every number is apart."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
+from click.testing import Result as Answer
 
-from fcamlib import paths, store
+from fcamlib import paths, provenance, rerun, store
 from fcamlib.__main__ import main
-from fcamlib.config import StoredConfig, experiment, fixed_focus_experiment, stored_class
-from fcamlib.rerun import _COMPUTE, difference
-from fcamlib.runs import run
-from fcamlib.theory.sweep import sweep
+from fcamlib.config import experiment, fixed_focus_experiment
 
 TINY = {"num_train": 40, "num_validation": 20, "num_test": 20, "epochs": 2, "paradigms": "soft"}
 TINY_SWEEP = {"num_classes": 3, "num_segments": 3, "num_train": 20, "epochs": 2, "alphas": "0.2,1", "batch_size": 10}
@@ -32,53 +29,92 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def rerun(*names: str) -> Result:
+def answer(*names: str) -> Answer:
     return CliRunner().invoke(main, ["rerun", *names])
 
 
-def keep(result: store.Stored[Any], root: Path, change: float = 0.0) -> None:
-    """Record a result, its first training loss changed, and take it from the results folder."""
-    if change:
-        history = result.history
-        history["train_loss"] = history["train_loss"] + [change, *[0.0] * (len(history) - 1)]
-        files = {name: (result.folder / name).read_bytes() for name in ("scores.npz", "examples.npz")}
-        result = store.write(result.config, history, result.summary, files)
-    store.record(result, root)
+def keep(result: store.Result[Any], loss: float = 0.0, **summary: Any) -> None:
+    """Record a result, its first training loss or its summary changed, and take it from the results folder."""
+    history = result.history
+    if loss:
+        history["train_loss"] = history["train_loss"] + [loss, *[0.0] * (len(history) - 1)]
+    examples = result.folder / "examples.npz"
+    files = {"examples.npz": examples.read_bytes()} if examples.exists() else {}
+    store.record(store.write(result.config, history, {**result.summary, **summary}, files))
     os.rename(result.folder, result.folder.with_name(f".{result.folder.name}"))
 
 
 def test_a_rerun_gives_the_recorded_numbers_and_is_stored(recorded: Path) -> None:
-    kept = run(experiment(TINY).configs()[0])
-    keep(kept, recorded)
-    swept = sweep(fixed_focus_experiment(TINY_SWEEP).config()).stored
-    keep(swept, recorded)
-    answer = rerun("digits-*", swept.folder.name)
-    assert answer.exit_code == 0, answer.output
-    lines = answer.output.splitlines()
+    kept = store.get(experiment(TINY).configs()[0])
+    swept = store.get(fixed_focus_experiment(TINY_SWEEP).config())
+    keep(kept)
+    keep(swept)
+    found = answer("digits-*", swept.folder.name)
+    assert found.exit_code == 0, found.output
+    lines = found.output.splitlines()
     assert [line.split(":")[0] for line in lines] == [kept.folder.name, swept.folder.name]
     assert all("largest difference 0; in" in line for line in lines)
     assert (paths.results_dir() / kept.folder.name / store.SUMS).is_file()
 
 
-def test_a_changed_number_is_found(recorded: Path) -> None:
-    result = run(experiment(TINY).configs()[0])
-    keep(result, recorded, change=0.125)
-    answer = rerun(result.folder.name)
-    assert "largest difference 0.125 (train_loss, row 1)" in answer.output
+def test_a_changed_number_of_the_history_or_the_final_measures_is_found_and_is_status_1(recorded: Path) -> None:
+    first, second = (store.get(config) for config in experiment({**TINY, "seeds": "0,1"}).configs())
+    keep(first, loss=0.125)
+    splits = second.summary["splits"]
+    splits["test"]["accuracy"] += 0.25
+    keep(second, splits=splits)
+    found = answer("digits-*")
+    assert found.exit_code == 1 and found.output.count("NOT REPRODUCED") == 2
+    assert "largest difference 0.125 (train_loss); NOT REPRODUCED" in found.output
+    assert "largest difference 0.25 (summary/splits/test/accuracy); NOT REPRODUCED" in found.output
 
 
-def test_differences_are_counted_over_measures_that_both_tables_have() -> None:
-    one = pd.DataFrame({"loss": [1.0, 2.0], "seconds": [1.0, 9.0], "old": [1.0, 1.0], "paradigm": ["soft", "hard"]})
-    other = pd.DataFrame({"loss": [1.0, 2.5], "seconds": [5.0, 5.0], "new": [0.0, 0.0], "paradigm": ["soft", "hard"]})
-    found = difference(one, other)
-    assert (found.number, found.largest, found.column, found.row) == (2, 0.5, "loss", 1)
-    assert difference(one, one).largest == 0
-    blank = other.assign(loss=[np.nan, 2.0])
-    assert difference(one, blank).largest == np.inf and difference(blank, blank).largest == 0
-    with pytest.raises(ValueError, match="1 rows in place of 2"):
-        difference(one, other[:1])
-    with pytest.raises(ValueError, match="no measure"):
-        difference(one[["loss"]], other[["new"]])
+def test_a_missing_value_or_another_text_is_an_infinite_difference(recorded: Path) -> None:
+    result = store.get(experiment(TINY).configs()[0])
+    whole = result.summary
+    keep(result, title="another title")
+    found = answer(result.folder.name)
+    assert found.exit_code == 1 and "largest difference inf (summary/title)" in found.output
+    blank = np.array([1.0, np.nan])
+    assert rerun._apart(blank, blank) == 0 and rerun._apart(blank, np.array([1.0, 2.0])) == np.inf
+    assert rerun._apart(blank, blank[:1]) == np.inf and rerun._apart(np.array([None, "a"]), np.array([None, "a"])) == 0
+    assert "provenance" in whole
+
+
+def test_a_record_of_another_instruction_set_is_computed_with_it_where_the_processor_has_it(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = store.get(experiment(TINY).configs()[0])
+    source = result.summary["provenance"]
+    keep(result, provenance={**source, "cpu_capability": "AVX2"})
+    record: store.Result[Any] = store.every(recorded=True)[0]
+    for sets, set_by_hand, expected in [
+        (["AVX2", "AVX512"], None, "AVX2"),
+        (["AVX2", "AVX512"], "avx2", ""),
+        (["AVX2"], None, ""),
+        ([], None, ""),
+    ]:
+        monkeypatch.setattr(rerun, "instruction_sets", lambda sets=sets: sets)
+        monkeypatch.delenv(rerun.CAPABILITY, raising=False)
+        if set_by_hand:
+            monkeypatch.setenv(rerun.CAPABILITY, set_by_hand)
+        assert rerun.capability(record) == expected
+    assert set(provenance.instruction_sets()) <= {"AVX2", "AVX512"}
+
+
+def test_without_the_records_instruction_set_it_says_so_and_judges_by_the_spread_over_seeds(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rerun, "instruction_sets", lambda: [])
+    for seed, (shift, reproduced) in enumerate([(1e-4, True), (0.5, False)]):
+        (config,) = experiment({**TINY, "seeds": seed, "epochs": 2 + seed}).configs()
+        result = store.get(config)
+        splits = result.summary["splits"]
+        splits["test"]["loss"] += shift
+        keep(result, splits=splits, provenance={**result.summary["provenance"], "cpu_capability": "VSX"})
+        found = answer(config.name)
+        assert "the record with VSX, which this machine does not have" in found.output
+        assert (found.exit_code == 0) == reproduced == ("NOT REPRODUCED" not in found.output)
 
 
 @pytest.mark.parametrize(
@@ -89,21 +125,9 @@ def test_differences_are_counted_over_measures_that_both_tables_have() -> None:
     ],
 )
 def test_what_cannot_be_rerun_ends_with_one_sentence(recorded: Path, names: list[str], sentence: str) -> None:
-    keep(run(experiment(TINY).configs()[0]), recorded)
+    assert "no results are recorded here" in answer("digits-*").output
+    keep(store.get(experiment(TINY).configs()[0]))
     (folder,) = recorded.glob("digits-*")
     (folder / "history.csv").write_text("loss\n1\n")
-    answer = rerun(*names)
-    assert answer.exit_code == 2 and sentence in answer.output and "Traceback" not in answer.output
-
-
-def test_without_records_it_says_so(recorded: Path) -> None:
-    answer = rerun("digits-*")
-    assert answer.exit_code == 2 and "no results are recorded here" in answer.output
-
-
-def test_every_kind_of_record_can_be_rerun() -> None:
-    root = Path(__file__).resolve().parent.parent / "results" / "recorded"
-    kinds = {stored_class(path.read_bytes()) for path in root.glob("*/config.json")}
-    assert kinds <= set(_COMPUTE)
-    known = {kind for kind in StoredConfig.__subclasses__() if kind.__module__.startswith("fcamlib.")}
-    assert set(_COMPUTE) == known, "a kind of result that cannot be computed anew"
+    found = answer(*names)
+    assert found.exit_code == 2 and sentence in found.output and "Traceback" not in found.output

@@ -60,12 +60,12 @@ def test_what_an_interrupted_writer_left_is_not_in_the_way(results: Path) -> Non
     partial = store.partial_dir(config)
     partial.mkdir(parents=True)
     (partial / "checkpoint.part").write_bytes(b"half")
-    beside = partial.with_suffix(".new")
+    beside = results / f".{config.name}.new"
     beside.mkdir()
     (beside / "config.json").write_bytes(b"{")
     (beside / "stray.txt").write_bytes(b"?")
     assert sorted(path.name for path in run(config).folder.iterdir()) == sorted(FILES)
-    assert list((results / ".partial").iterdir()) == []
+    assert list((results / ".partial").iterdir()) == [] and not beside.exists()
 
 
 def test_a_second_request_is_answered_from_the_store_without_training(results: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_flipped_byte_is_noticed_warned_of_and_computed_anew(
     copy = results / CONFIG.name
     shutil.copytree(reference.folder, copy)
     flip(copy / file)
-    assert store.stored_runs() == [] and [fault for _, fault in store.survey(results)] != [""]
+    assert store.stored_runs() == [] and [result.damage for result in store.survey(results)] != [""]
     caplog.clear()
     rows: list[dict[str, Any]] = []
     mended = run(CONFIG, rows.append)
@@ -112,7 +112,7 @@ def test_missing_files_and_foreign_configs_are_damage(
         shutil.rmtree(copy)
     other = config_of("soft")
     shutil.copytree(reference.folder, results / other.name)
-    assert store.find(other) is None and "config.json is another run's" in caplog.messages[-1]
+    assert store.find(other) is None and "config.json is another result's" in caplog.messages[-1]
     assert store.find(CONFIG) is None
 
 
@@ -136,7 +136,7 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint_and_a_flipped_byte_in_it
     monkeypatch.setattr("fcamlib.training.CHECKPOINT_SECONDS", -1.0)
     config = config_of("soft", optimizer="adam", keep="best")
     whole = run(config)
-    kept = shutil.copytree(whole.folder, results.parent / "whole")
+    kept = shutil.copytree(whole.folder, results.parent / "whole" / config.name)
     shutil.rmtree(whole.folder)
     content = checkpoint_with_three_epochs(config).read_bytes()
     header = 8 + int.from_bytes(content[:8], "little")
@@ -190,7 +190,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(results: Path, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr(store.os, "fsync", full)
-        with pytest.raises(StoreError, match=r"^the run '.*' cannot be written \(No space left on device\): make room"):
+        with pytest.raises(StoreError, match=r"^the result '.*' cannot be written \(No space left on device\): make"):
             run(config, fresh=True)
     assert (before.folder / "SHA256SUMS").read_bytes() == sums and store.damage(before.folder) == ""
     with monkeypatch.context() as patch:
@@ -225,14 +225,13 @@ def test_recorded_runs_come_first_are_light_and_hold_no_path(
     flip(kept.folder / "history.csv")
     assert run(config).folder == stored.folder
     assert [r.message for r in caplog.records] == [
-        f"the stored run '{kept.folder}' is damaged (history.csv does not have its checksum): "
-        "it is not used, and computed anew."
+        f"the stored result '{kept.folder}' is damaged (history.csv does not have its checksum): it is computed again."
     ]
     assert store.recorded_runs() == [] and "is damaged" in caplog.records[-1].message
 
     monkeypatch.setattr(paths, "recorded_dir", lambda: Path("/dev/null/recorded"))
     with pytest.raises(
-        StoreError, match=r"^the folder of recorded runs '/dev/null/recorded' cannot be written \(Not a"
+        StoreError, match=r"^the folder of recorded results '/dev/null/recorded' cannot be written \(Not a"
     ):
         store.record(stored, Path("/dev/null/recorded"))
 

@@ -32,7 +32,7 @@ from fcamlib.course import (
     right_elsewhere,
     switch_epoch,
 )
-from fcamlib.origins import figure_record
+from fcamlib.provenance import figure_record
 from fcamlib.store import Stored
 
 # Fewer mosaics than the notebooks have: training takes more epochs, so that there is more to see.

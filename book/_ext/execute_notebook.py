@@ -24,7 +24,7 @@ import yaml
 from nbformat import NotebookNode
 
 from fcamlib import paths
-from fcamlib.hardware import cpu_name
+from fcamlib.provenance import cpu_name
 
 KEPT_NOTEBOOK_METADATA = ("kernelspec", "language_info")
 # What papermill and the kernel note down about time and place.

@@ -37,7 +37,6 @@ from fcamlib.captioning.losses import (
 )
 from fcamlib.captioning.model import Captioner, Context
 from fcamlib.captioning.packed import read
-from fcamlib.captioning.runs import CaptionRun, caption_run
 from fcamlib.checkpoint import Row, load, save, seconds_between
 from fcamlib.config import TrainingConfig
 from fcamlib.config.caption_runs import CaptionRunConfig, CaptionTrainingConfig
@@ -46,7 +45,7 @@ from fcamlib.errors import DivergenceError
 from fcamlib.evaluation import evaluating
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.provenance import provenance
-from fcamlib.store import CHECKPOINT, npz_bytes
+from fcamlib.store import CHECKPOINT, Result, get, npz_bytes
 
 EPOCH_MEASURES = ("loss", "bleu1", "bleu4", "a_z", "s_y", "saif", "focus_accuracy", "mentioned")
 NUM_EXAMPLES = 6  # test pictures whose attention is kept for figures
@@ -69,7 +68,7 @@ def compute(
     numerics, began = numerics_of(config.training), time.perf_counter()
     task = cached_task(config.data, config.seed, numerics.device)
     model = new_model(config, task)
-    earlier = caption_run(config.prefix, progress, recorded=False) if config.prefix else None  # records have no weights
+    earlier = get(config.prefix, progress, recorded=False) if config.prefix else None  # records have no weights
     if earlier:
         model.load_state_dict(load_file(earlier.folder / WEIGHTS))
     trainer = CaptionTrainer(config, model, task)
@@ -263,7 +262,7 @@ def _examples(trainer: CaptionTrainer, task: CaptionTask) -> dict[str, np.ndarra
     return kept
 
 
-def trained_captioner(finished: CaptionRun) -> tuple[Captioner, CaptionTask]:
+def trained_captioner(finished: Result[CaptionRunConfig]) -> tuple[Captioner, CaptionTask]:
     """Model and task of a run of this machine (recorded runs have no weights)."""
     task = cached_task(finished.config.data, finished.config.seed)
     model = new_model(finished.config, task)

@@ -1,30 +1,41 @@
-"""Which configuration a config.json of the store holds."""
+"""The configuration that a config.json of the store holds, and the function that computes its result."""
 
 from __future__ import annotations
 
 import json
 
 from fcamlib.config.base import StoredConfig
+from fcamlib.config.caption_runs import CaptionRunConfig
+from fcamlib.config.course import CourseConfig
+from fcamlib.config.cross_validation import CrossValidationConfig
+from fcamlib.config.fixed_focus import FixedFocusConfig
 from fcamlib.config.runs import RunConfig
+from fcamlib.config.study import StudyConfig
+
+COMPUTE: dict[type[StoredConfig], str] = {
+    RunConfig: "fcamlib.running:run",
+    CaptionRunConfig: "fcamlib.captioning.training:compute",
+    FixedFocusConfig: "fcamlib.theory.sweep:compute",
+    StudyConfig: "fcamlib.running:study",
+    CrossValidationConfig: "fcamlib.running:cross_validation",
+    CourseConfig: "fcamlib.course_training:compute",
+}
+KINDS = {kind.model_fields["kind"].default if "kind" in kind.model_fields else None: kind for kind in COMPUTE}
 
 
-def stored_class(content: bytes) -> type[StoredConfig] | None:
-    """The class of a stored configuration by its field `kind`, `RunConfig` without one; None where it is unknown."""
+def read(content: bytes) -> StoredConfig:
+    """The config in a config.json; `KeyError` for an unknown kind, `ValueError` for what is no config."""
+    return KINDS[json.loads(content).get("kind")].model_validate_json(content)
+
+
+def compute_of(config: StoredConfig) -> str:
+    """module:function that computes the result."""
+    return COMPUTE[type(config)]
+
+
+def stored_class(content: bytes) -> type[StoredConfig] | None:  # alias, to be removed
+    """The class of a config.json, None where it is unknown."""
     try:
-        fields = json.loads(content)
-    except ValueError:
+        return type(read(content))
+    except (KeyError, ValueError):
         return None
-    kind = fields.get("kind") if isinstance(fields, dict) else None
-    if kind is None:
-        return RunConfig
-    known = {found.model_fields["kind"].default: found for found in _subclasses() if "kind" in found.model_fields}
-    return known.get(kind)
-
-
-def _subclasses() -> list[type[StoredConfig]]:
-    found, waiting = [], [StoredConfig]
-    while waiting:
-        below = waiting.pop().__subclasses__()
-        found += below
-        waiting += below
-    return found

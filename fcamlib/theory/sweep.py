@@ -267,14 +267,11 @@ def sweep(
 ) -> Sweep:  # alias, to be removed
     """The sweep of `config`, from the store or computed."""
 
-    def computed() -> store.Stored[FixedFocusConfig]:
-        def progress(row: Row) -> None:
-            if on_epoch and row["epoch"] > (seen[-1] if seen else 0):
-                seen.append(row["epoch"])
-                on_epoch(row["epoch"])
+    seen: list[int] = []
 
-        seen: list[int] = []
-        scratch = store.writable(store.partial_dir(config))
-        return store.write(config, *compute(config, progress, scratch))
+    def progress(row: Row) -> None:
+        if on_epoch and row["epoch"] > (seen[-1] if seen else 0):
+            seen.append(row["epoch"])
+            on_epoch(row["epoch"])
 
-    return Sweep(store.find_or_compute(config, computed, fresh))
+    return Sweep(store.get(config, progress, fresh))

@@ -16,7 +16,7 @@ from fcamlib.config.fixed_focus import FixedFocusConfig, FixedFocusExperiment
 from fcamlib.config.flow import FlowExperiment
 from fcamlib.config.orthogonal import OrthogonalConfig
 from fcamlib.errors import UserError
-from fcamlib.origins import figure_record
+from fcamlib.provenance import figure_record
 from fcamlib.tables import LABELS, claims_table, interval_text
 from fcamlib.theory import fixed_focus, flow
 from fcamlib.theory.fixed_focus import LAWS

@@ -84,7 +84,7 @@ def test_the_main_claim_s_numbers_are_those_of_its_runs(judged: list[dict[str, A
         for folder in map(folder_of, row["results"]):
             kind = stored_class((folder / "config.json").read_bytes())
             assert kind in (RunConfig, CaptionRunConfig)
-            config: Any = store.Stored(folder, kind).config
+            config: Any = store.Result[Any](folder).config
             summary = json.loads((folder / "summary.json").read_text("utf-8"))
             saif[config.paradigm][config.seed] = summary["splits"]["test"]["saif"]
         for criterion, other in zip(row["criteria"][:2], ("soft", "hard"), strict=True):

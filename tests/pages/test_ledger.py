@@ -151,7 +151,7 @@ def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") 
         for seed in config.seeds
         for epoch in (0, 1)
     ]
-    stored = Stored(Path("nowhere") / config.name, FixedFocusConfig)
+    stored = Stored[FixedFocusConfig](Path("nowhere") / config.name)
     stored.__dict__.update(config=config, summary={"title": "a sweep"}, history=pd.DataFrame(rows))
     return Sweep(stored)
 
@@ -246,7 +246,7 @@ def test_benchmarks_show_the_hybrid_s_accuracy_alone() -> None:
         for fold in (0, 1, 2)
         for method, level in (("soft", 0.5), ("hard", 0.8), ("hybrid", 0.7))
     ]
-    result = Stored(Path("nowhere") / config.name, CrossValidationConfig)
+    result = Stored[CrossValidationConfig](Path("nowhere") / config.name)
     result.__dict__.update(config=config, summary={"title": "b", "provenance": {}}, history=pd.DataFrame(rows))
     table = claims_page.benchmarks_table([result])
     assert table["difference"].tolist() == ["+0.200", "-0.100"]

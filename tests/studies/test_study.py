@@ -13,15 +13,13 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from fcamlib import paths, store, tables
+from fcamlib import paths, running, store, tables
 from fcamlib.__main__ import main
 from fcamlib.config import RECORDED_STUDIES, AblationExperiment, StudyConfig, experiment, study_experiment
 from fcamlib.errors import UserError
 from fcamlib.metrics import t_interval
-from fcamlib.row_log import append_row, read_rows
 from fcamlib.runs import run
 from fcamlib.studies import study as studies
-from fcamlib.studies import training as study_training
 from fcamlib.studies.study import study
 
 SMALL = {
@@ -109,12 +107,12 @@ def test_a_study_is_stored_found_and_resumed_to_the_same_rows(
     with pytest.raises(KeyboardInterrupt):
         study(config, stop, fresh=True)
     assert studies.rows_done(config) == 2
-    with (store.partial_dir(config) / studies.ROWS).open("a") as file:
+    with (store.partial_dir(config) / store.ROWS).open("a") as file:
         file.write('{"run": "cut sho')  # as a kill leaves it
     seen.clear()
     resumed = study(config, lambda row, done: seen.append(done), fresh=True)
     assert seen == [3, 4] and studies.rows_done(config) == 0
-    assert [r.levelno for r in caplog.records] == [logging.WARNING]
+    assert {r.levelno for r in caplog.records} == {logging.WARNING}
     same = [name for name in whole.history if name != "seconds"]
     pd.testing.assert_frame_equal(resumed.history[same], whole.history[same], check_exact=True)
 
@@ -125,7 +123,7 @@ def test_the_training_that_is_interrupted_goes_on_from_its_checkpoint(
     config = config_of(num_segments=3, paradigms="hybrid", soft_shares=0.5, focus_networks="linear")
     whole = study(config).history
     monkeypatch.setattr("fcamlib.training.CHECKPOINT_SECONDS", -1.0)
-    real: Any = study_training.fit
+    real: Any = running.fit
     calls: list[int] = []
 
     def interrupted(*arguments: Any) -> Any:
@@ -136,7 +134,7 @@ def test_the_training_that_is_interrupted_goes_on_from_its_checkpoint(
 
         return real(*arguments, on_epoch)
 
-    monkeypatch.setattr(study_training, "fit", interrupted)
+    monkeypatch.setattr(running, "fit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         study(config, fresh=True)
     resumed = study(config, fresh=True).history
@@ -215,12 +213,12 @@ def test_rows_are_kept_one_a_line_and_a_cut_line_costs_only_itself(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "rows.jsonl"
-    assert read_rows(path) == []
-    append_row(path, {"a": 1})
+    assert store.kept_rows(path) == []
+    store.keep_row(path, {"a": 1})
     with path.open("a") as file:
         file.write('{"a": 2')
-    append_row(path, {"a": 3})
-    assert read_rows(path) == [{"a": 1}, {"a": 3}] and len(caplog.records) == 1
+    store.keep_row(path, {"a": 3})
+    assert store.kept_rows(path) == [{"a": 1}, {"a": 3}] and len(caplog.records) == 1
 
 
 def made_up(gain: float = 0.1, loss: float = 0.0) -> pd.DataFrame:

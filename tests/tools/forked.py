@@ -25,7 +25,7 @@ FILES = ("SHA256SUMS", "config.json", "examples.npz", "history.csv", "model.safe
 SERVER = """
 import gc, json, os, signal, sys, time
 import torch
-import fcamlib.computing, fcamlib.progress
+import fcamlib.running, fcamlib.progress
 from fcamlib.data.pictures import load_pictures
 
 {work}

@@ -1,0 +1,460 @@
+"""From a config to its result: data, model, training and the measures that are kept; studies and cross-validations.
+
+`run`, `study` and `cross_validation` compute what `store.get` asks for. Each takes a config, a function that is called
+with every measured row, and the folder that an interrupted computation resumes from; it returns the history, the
+summary and further files.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors.torch import load_file
+from safetensors.torch import save as to_safetensors
+from torch import nn
+
+from fcamlib import metrics, store
+from fcamlib.config import (
+    REFERENCES,
+    BagsConfig,
+    CrossValidationConfig,
+    ModelConfig,
+    MosaicsConfig,
+    Phase,
+    RunConfig,
+    SeriesConfig,
+    StudyConfig,
+    TaskConfig,
+    TextConfig,
+    TrainingConfig,
+    short_source,
+    source_path,
+)
+from fcamlib.data.sdc import SPLITS, SDCData, SDCTask
+from fcamlib.errors import DataError, DivergenceError, one_line
+from fcamlib.evaluation import Scores, evaluate, evaluating, outputs
+from fcamlib.fcam import FCAM
+from fcamlib.networks import classification_network, focus_network
+from fcamlib.numerics import Numerics, reproducible
+from fcamlib.paradigms import PAPER
+from fcamlib.provenance import provenance
+from fcamlib.store import Progress, Result, Row, npz_bytes
+from fcamlib.training import fit
+
+NUM_EXAMPLES = 8  # test instances whose attention is kept for galleries
+MAX_EXAMPLE_SEGMENTS = 100  # of longer instances no example is kept
+EXAMPLE_BYTES = 2**18  # most bytes of the segments of all examples, since runs are kept with the source
+WEIGHTS = "model.safetensors"
+KEPT_SCORES = ("a_z", "s_y", "focus_hit", "prediction_hit", "has_foreground")
+BAG_MODEL = ModelConfig(encoder="mlp", focus="mlp", classifier="linear")
+BAG_MEASURES = ("accuracy", "auc", "calibration_error", "loss", "attention_entropy")
+STUDY_MEASURES = ("test_accuracy", "test_focus_accuracy", "test_saif", "test_loss", "validation_accuracy")
+
+Computed = tuple[pd.DataFrame, dict[str, Any], dict[str, bytes]]  # history, summary, further files
+
+
+def data(task: TaskConfig, seed: int) -> SDCTask:
+    """The data that a config describes, drawn with `seed`."""
+    if isinstance(task, MosaicsConfig):
+        from fcamlib.data.mosaics import mosaic_task
+
+        return mosaic_task(task, seed)
+    if isinstance(task, TextConfig):
+        from fcamlib.data.text import text_task
+
+        return text_task(task, seed)
+    if isinstance(task, SeriesConfig):
+        from fcamlib.data.series import series_task
+
+        return series_task(task, seed)
+    if isinstance(task, BagsConfig):
+        from fcamlib.data.bags import bags_task
+
+        return bags_task(task, seed)
+    raise TypeError(f"no module makes data of a {type(task).__name__}")
+
+
+def require_same_data(task: TaskConfig) -> None:
+    """Refuse a user's data that are not those that the config, and so the result's name, was made for."""
+    if task.fingerprint and (found := task.current_fingerprint()) and found != task.fingerprint:
+        path = source_path(task.source)
+        what = f"the files in '{path}' are not those" if path.is_dir() else f"the file '{path}' is not the one"
+        raise DataError(
+            f"dataset='{task.source}': {what} that the config was made for: "
+            "give the same data, or make a new config from options."
+        )
+
+
+def build_model(config: RunConfig, task: SDCTask) -> FCAM:
+    """The model of a run with its initial weights, on its device and in its format."""
+    generator, numerics = torch.Generator().manual_seed(config.seed), Numerics.of(config.training)
+    shape, num_classes, encoder = task.bank.segment_shape, len(task.class_names), None
+    if config.model.encoder:
+        from fcamlib.encoders import build_encoder
+
+        encoder, shape = build_encoder(config.model.encoder, task, generator, numerics.dtype)
+    focus_model = focus_network(config.model.focus, shape, generator, numerics.dtype)
+    classifier = classification_network(config.model.classifier, shape, num_classes, generator, numerics.dtype)
+    model = FCAM(focus_model, classifier, encoder)
+    numerics.place(model)
+    return model
+
+
+def prepared(config: RunConfig) -> tuple[FCAM, SDCTask]:
+    """Data of a run, and its model before training."""
+    require_same_data(config.data)
+    task = data(config.data, config.seed).to(Numerics.of(config.training).device)
+    return build_model(config, task), task
+
+
+def trained_model(result: Result[RunConfig]) -> tuple[FCAM, SDCTask]:
+    """Trained model and data of a run in the results folder (recorded runs have no weights)."""
+    task = data(result.config.data, result.config.seed).to(Numerics.of(result.config.training).device)
+    model = build_model(result.config, task)
+    model.load_state_dict(load_file(result.folder / WEIGHTS))
+    return model, task
+
+
+# --- a run ------------------------------------------------------------------------------------------------------------
+
+
+def run(config: RunConfig, progress: Progress, scratch: Path) -> Computed:
+    """Train and evaluate the model of a run.
+
+    The history has one row per epoch; of several learning rates, the chosen one's. `scores.npz` holds measures per
+    instance, `examples.npz` a few test instances with their attention.
+    """
+    began, numerics = time.perf_counter(), Numerics.of(config.training)
+    model, task = prepared(config)
+    fitted = fit(model, task, config.phases, config.training, config.seed, scratch / store.CHECKPOINT, progress)
+    history = pd.DataFrame(fitted.history)
+    with reproducible(config.training.threads):
+        aggregations = tuple(dict.fromkeys((*PAPER, config.aggregation)))
+        scores = {split: evaluate(model, task.splits[split], aggregations, numerics) for split in SPLITS}
+        examples = _examples(model, task.splits["test"], config, scores["test"][config.aggregation])
+        agreement = _agreement(model, task, config)
+    own = {split: scores[split][config.aggregation] for split in SPLITS}
+    summary = {
+        "title": task.title,
+        "class_names": list(task.class_names),
+        "paradigm": config.paradigm,
+        "splits": {split: _split_summary(own[split], task.splits[split]) for split in SPLITS},
+        "aggregations": {split: {name: scores[split][name].summary() for name in scores[split]} for split in SPLITS},
+        **agreement,
+        "selection": fitted.selection,
+        "provenance": provenance(numerics)
+        | {
+            "train_seconds": round(float(history["seconds"].sum()), 1),
+            "last_session_seconds": round(time.perf_counter() - began, 1),
+        },
+    }
+    kept = {f"{split}_{name}": getattr(own[split], name) for split in SPLITS for name in KEPT_SCORES}
+    weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    files = {"scores.npz": npz_bytes(kept), "examples.npz": npz_bytes(examples), WEIGHTS: to_safetensors(weights)}
+    return history, summary, files
+
+
+def _agreement(model: FCAM, task: SDCTask, config: RunConfig) -> dict[str, Any]:
+    """Agreement of attention with human rationales on test posts; text only."""
+    if not isinstance(config.data, TextConfig):
+        return {}
+    from fcamlib.rationales import agreement
+
+    test, numerics = task.splits["test"], Numerics.of(config.training)
+    return {"agreement": agreement(model, test, config.aggregation, numerics=numerics)}
+
+
+def _split_summary(scores: Scores, split: SDCData) -> dict[str, Any]:
+    """Measures of a split; those of the focus over the instances whose foreground is known, where there are any."""
+    known = scores.has_foreground
+    measures: dict[str, Any] = {**scores.summary(), "n": len(known), "n_foreground": int(known.sum())}
+    if known.any():
+        a_z, s_y = scores.a_z[known], scores.s_y[known]
+        measures["histogram"] = metrics.focus_prediction_histogram(a_z, s_y).tolist()
+        measures["saif_curve"] = metrics.saif_curve(a_z, s_y).tolist()
+    confidence = metrics.focus_prediction_histogram(scores.max_attention, scores.prob.max(axis=1))
+    measures["confidence"] = confidence.tolist()  # percent per [largest attention, largest class probability]
+    if not split.bank.pictures:
+        from fcamlib.bags.metrics import bag_measures  # imports scikit-learn's metrics, so only where needed
+
+        measures |= bag_measures(scores, split)
+    return measures
+
+
+def _examples(model: FCAM, test: SDCData, config: RunConfig, scores: Scores) -> dict[str, np.ndarray]:
+    """The first test instances with segments and attention, as many as are small enough to keep; no text, which may be
+    private."""
+    if test.num_segments > MAX_EXAMPLE_SEGMENTS or test.bank.words:
+        return {}
+    number = min(NUM_EXAMPLES, len(test), EXAMPLE_BYTES // shown_segments(first(test, 1)).nbytes)
+    if number == 0:
+        return {}
+    few, numerics = first(test, number), Numerics.of(config.training)
+    with evaluating(model), numerics.autocasting():
+        _, output = next(outputs(model, few, [config.aggregation], numerics))
+    return {
+        "segments": shown_segments(few),
+        "alpha": output.log_alpha.exp().float().cpu().numpy(),
+        "label": few.label.cpu().numpy(),
+        "foreground": few.foreground.cpu().numpy(),
+        "prediction": scores.prediction[:number],
+        "s_y": scores.s_y[:number].astype(np.float32),
+    }
+
+
+def first(split: SDCData, number: int) -> SDCData:
+    """The first instances of a split."""
+    return split.take(torch.arange(number, device=split.label.device))
+
+
+def shown_segments(few: SDCData) -> np.ndarray:
+    """Segments as figures show them: pictures as uint8 in 0..255, grey ones without a channel axis."""
+    bank = few.bank
+    values = bank.values[few.segments.long()].cpu()  # (E, M, ...)
+    if not bank.pictures:
+        return values.numpy()
+    pixels = ((values * bank.scale + bank.shift + 1) * 127.5).round().to(torch.uint8)
+    return (pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).numpy()
+
+
+# --- many trainings in one table --------------------------------------------------------------------------------------
+
+
+def study(config: StudyConfig, progress: Progress, scratch: Path) -> Computed:
+    """Train every run of a study; the history has one row per run, without weights and epochs.
+
+    | column | meaning |
+    |---|---|
+    | `num_segments`, `focus`, `classifier`, `paradigm`, `seed` | what was trained |
+    | `soft_share` | share of the epochs with soft attention: SA 1, HA 0; none for LVML |
+    | `learning_rate`, `last_learning_rate` | of the first and of the last phase, as chosen |
+    | `focus_parameters`, `classifier_parameters` | numbers that are learned |
+    | `accuracy`, `focus_accuracy`, `saif`, `loss` | on test data after training; none where the loss diverged |
+    | `validation_accuracy` | after training |
+    | `num_test`, `seconds` | test mosaics; of training |
+    | `failure` | why a training ended early |
+    | `run` | name of the run that gives the same numbers |
+    """
+    for task in config.tasks:
+        require_same_data(task)
+    numerics, runs = Numerics.of(config.training), list(config.runs())
+    drawn = lru_cache(maxsize=1)(lambda task, seed: data(task, seed).to(numerics.device))
+    trainings = (
+        ({"run": one.name}, lambda path, one=one: _study_row(one, drawn(one.data, one.seed), path)) for one in runs
+    )
+    history = _table(trainings, progress, scratch)
+    versions = provenance(numerics) | {"train_seconds": round(float(history["seconds"].sum()), 1)}
+    return history, {"title": drawn(runs[-1].data, runs[-1].seed).title, "provenance": versions}, {}
+
+
+def _table(trainings: Iterable[tuple[Row, Callable[[Path], Row]]], progress: Progress, scratch: Path) -> pd.DataFrame:
+    """One row per training, each kept as it is done; a row that was kept is not computed again.
+
+    `trainings` gives the columns that tell a training from the others, and a function that trains and measures, with a
+    checkpoint in the given file.
+    """
+    kept, rows = store.kept_rows(scratch / store.ROWS), []
+    for key, train in trainings:
+        row = next((row for row in kept if key.items() <= row.items()), None)
+        if row is None:
+            row = train(scratch / store.CHECKPOINT)
+            store.keep_row(scratch / store.ROWS, row)
+            (scratch / store.CHECKPOINT).unlink(missing_ok=True)
+            progress(row)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _study_row(config: RunConfig, task: SDCTask, checkpoint: Path) -> Row:
+    """Train and measure one run of a study; the row of one that diverged says why and has no measures."""
+    began, model = time.perf_counter(), build_model(config, task)
+    rates = [phase.learning_rates for phase in config.phases]  # known of a training that diverged, where there was one
+    first_row, last_row = ({"learning_rate": own[0] if len(own) == 1 else None} for own in (rates[0], rates[-1]))
+    failure = ""
+    try:
+        history = fit(model, task, config.phases, config.training, config.seed, checkpoint).history
+        first_row, last_row = history[0], history[-1]
+    except DivergenceError as error:
+        failure = one_line(error)
+    epochs = sum(phase.epochs for phase in config.phases)
+    soft = sum(phase.epochs for phase in config.phases if phase.paradigm == "soft")
+    return {
+        "num_segments": task.splits["train"].num_segments,
+        "focus": config.model.focus,
+        "classifier": config.model.classifier,
+        "paradigm": config.paradigm,
+        "soft_share": None if config.paradigm == "lvml" else soft / epochs,
+        "learning_rate": first_row["learning_rate"],
+        "last_learning_rate": last_row["learning_rate"],
+        "seed": config.seed,
+        **{name.removeprefix("test_"): last_row.get(name) for name in STUDY_MEASURES},
+        "num_test": len(task.splits["test"]),
+        "focus_parameters": _size(model.focus_model),
+        "classifier_parameters": _size(model.classification_model),
+        "seconds": round(time.perf_counter() - began, 2),
+        "failure": failure,
+        "run": config.name,
+    }
+
+
+def _size(network: nn.Module) -> int:
+    return sum(weight.numel() for weight in network.parameters())
+
+
+def cross_validation(config: CrossValidationConfig, progress: Progress, scratch: Path) -> Computed:
+    """Train and test every method on every fold; the history has one row per repeat, fold and method."""
+    require_same_data(_fold_data(config, 0, 0))
+    drawn = lru_cache(maxsize=1)(lambda repeat, fold: data(_fold_data(config, repeat, fold), seed=0))
+    keys = [
+        {"repeat": repeat, "fold": fold, "method": method}
+        for repeat in range(config.repeats)
+        for fold in range(config.folds)
+        for method in config.methods
+    ]
+    trainings = (
+        (key, lambda path, key=key: _fold_row(config, drawn(key["repeat"], key["fold"]), path, **key)) for key in keys
+    )
+    history = _table(trainings, progress, scratch).sort_values(["repeat", "fold", "method"], ignore_index=True)
+    versions = provenance(Numerics.of(_bag_training(config)))
+    if set(REFERENCES) & set(config.methods):
+        from importlib.metadata import version
+
+        versions["packages"] |= {"torchmil": version("torchmil")}
+    versions["train_seconds"] = round(float(history["seconds"].sum()), 1)
+    return history, {"title": short_source(config.source), "provenance": versions}, {}
+
+
+def _fold_data(config: CrossValidationConfig, repeat: int, fold: int) -> BagsConfig:
+    given = {name: getattr(config, name) for name in ("source", "fingerprint", "validation_share")}
+    return BagsConfig(**given, repeat=repeat, fold=fold)
+
+
+def _bag_training(config: CrossValidationConfig) -> TrainingConfig:
+    given = {name: getattr(config, name) for name in ("batch_size", "threads")}
+    return TrainingConfig(**given, memory_layout="contiguous", device="cpu", keep="best")
+
+
+def _fold_phases(config: CrossValidationConfig, method: str) -> tuple[Phase, ...]:
+    """The schedule of a method; ABMIL trains with the loss of soft attention."""
+    half = config.epochs // 2
+    lengths = {"soft": half, "hard": config.epochs - half}
+    if method != "hybrid":
+        lengths = {"soft" if method in REFERENCES else method: config.epochs}
+    common = {"learning_rates": config.learning_rates, "optimizer": "adam"}
+    return tuple(Phase.model_validate({"paradigm": p, "epochs": n, **common}) for p, n in lengths.items())
+
+
+def _fold_row(
+    config: CrossValidationConfig, task: SDCTask, checkpoint: Path, repeat: int, fold: int, method: str
+) -> Row:
+    """Train one method on one fold and measure it on the test fold; all methods share seed and order of bags."""
+    began, seed, training = time.perf_counter(), repeat * config.folds + fold, _bag_training(config)
+    phases, numerics = _fold_phases(config, method), Numerics.of(training)
+    if method in REFERENCES:
+        from fcamlib.bags.mil_reference import abmil
+
+        model = abmil(task, method == "gated-abmil", seed)[0]
+    else:
+        anywhere = BagsConfig(source="bags:any")
+        model = build_model(
+            RunConfig(data=anywhere, model=BAG_MODEL, phases=phases, training=training, seed=seed), task
+        )
+    history = fit(model, task, phases, training, seed, checkpoint).history
+    aggregation = phases[-1].paradigm
+    with reproducible(config.threads):
+        scores = {
+            split: evaluate(model, task.splits[split], [aggregation], numerics)[aggregation]
+            for split in ("validation", "test")
+        }
+    measures = _split_summary(scores["test"], task.splits["test"])
+    return {
+        "repeat": repeat,
+        "fold": fold,
+        "method": method,
+        "n": measures["n"],
+        **{name: measures[name] for name in BAG_MEASURES},
+        "validation_accuracy": float(scores["validation"].prediction_hit.mean()),
+        "learning_rate": history[-1]["learning_rate"],
+        "seconds": round(time.perf_counter() - began, 2),
+    }
+
+
+# --- a run, epoch by epoch --------------------------------------------------------------------------------------------
+
+NUM_BINS = len(metrics.HISTOGRAM_EDGES) - 1
+CELLS = tuple(f"cell_{a_bin}_{s_bin}" for a_bin in range(NUM_BINS) for s_bin in range(NUM_BINS))
+
+
+@dataclass
+class Trajectory:
+    """Where a model stands in the plane of focus and prediction, before training and after each epoch.
+
+    `history` has one row per epoch on test data: `epoch`, `phase`, `paradigm`, `learning_rate`, the measures of a run's
+    summary, the means `a_z` and `s_y`, and `cell_<a>_<s>`, percent of instances in bin a of a_z and bin s of s_y.
+    `examples` holds, of the first test instances, `segments`, `label`, `foreground`, and for each epoch `alpha`
+    (E, n, M) and `prob` (E, n, K).
+    """
+
+    title: str
+    class_names: tuple[str, ...]
+    history: pd.DataFrame
+    examples: Mapping[str, np.ndarray]
+
+
+@dataclass
+class Watcher:
+    """Measures the model after each epoch of each candidate learning rate; the chosen ones are known later."""
+
+    test: SDCData
+    few: SDCData
+    numerics: Numerics
+    seen: dict[tuple[int, float], tuple[Row, np.ndarray, np.ndarray]] = field(default_factory=dict)
+
+    def look(self, model: FCAM, row: Row) -> None:
+        """Measure `model` as it predicts in the phase of `row`."""
+        paradigm = row["paradigm"]
+        scores = evaluate(model, self.test, [paradigm], self.numerics)[paradigm]
+        with evaluating(model), self.numerics.autocasting():
+            passes = [output.log_alpha.exp() for _, output in outputs(model, self.few, [paradigm], self.numerics)]
+        cells = metrics.focus_prediction_histogram(scores.a_z, scores.s_y).ravel().tolist()
+        measured = {
+            **{name: row[name] for name in ("epoch", "phase", "paradigm", "learning_rate")},
+            **scores.summary(),
+            "a_z": float(scores.a_z.mean()),
+            "s_y": float(scores.s_y.mean()),
+            **dict(zip(CELLS, cells, strict=True)),
+        }
+        alpha, prob = torch.cat(passes).cpu().numpy(), scores.prob[: len(self.few)]
+        self.seen[row["epoch"], row["learning_rate"]] = measured, alpha, prob
+
+
+def trajectory(config: RunConfig, num_examples: int, progress: Progress | None = None) -> Trajectory:
+    """Train the model of a run and measure it after every epoch; the training's numbers are those of the run."""
+    if config.training.keep != "last":
+        raise DataError("keep='best' ends a phase with the weights of an earlier epoch: give keep='last'.")
+    numerics = Numerics.of(config.training)
+    model, task = prepared(config)
+    few = first(task.splits["test"], num_examples)
+    watcher = Watcher(task.splits["test"], few, numerics)
+    with reproducible(config.training.threads, numerics.tf32):
+        start = {"epoch": 0, "phase": 0, "paradigm": config.phases[0].paradigm, "learning_rate": 0.0}
+        watcher.look(model, start)
+    fitted = fit(model, task, config.phases, config.training, config.seed, None, progress, watcher.look)
+    epochs = [(0, 0.0), *((row["epoch"], row["learning_rate"]) for row in fitted.history)]
+    rows, alpha, prob = zip(*(watcher.seen[epoch] for epoch in epochs), strict=True)
+    examples = {
+        "segments": shown_segments(few),
+        "label": few.label.cpu().numpy(),
+        "foreground": few.foreground.cpu().numpy(),
+        "alpha": np.stack(alpha),
+        "prob": np.stack(prob),
+    }
+    return Trajectory(task.title, tuple(task.class_names), pd.DataFrame(list(rows)), examples)
