@@ -45,7 +45,7 @@ def captions(runs: Sequence[Result], example: int) -> dict[str, Any]:
 
     Takes the runs of the smallest seed.
     """
-    from fcamlib.plots.captions import CaptionExample
+    from fcamlib.plots import CaptionExample
 
     first = min(run.config.seed for run in runs)
     kept = {run.config.paradigm: run.arrays("examples.npz") for run in runs if run.config.seed == first}

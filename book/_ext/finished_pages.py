@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from PIL import Image
 from sphinx.application import Sphinx
 
-from fcamlib.plots.look import PARADIGM_LABEL
+from fcamlib.paradigms import label_of
 
 ICON_SCRIPT = re.compile(r"\s*<!-- So that users can add custom icons -->\s*<script[^>]*fontawesome\.js[^>]*></script>")
 IMAGE = re.compile(r"<img\b[^>]*>")
@@ -26,7 +26,7 @@ SOURCE = re.compile(r'\bsrc="([^"]+)"')
 VIEW_BOX = re.compile(r'<svg\b[^>]*?\bviewBox="\s*\S+\s+\S+\s+([\d.]+)\s+([\d.]+)', re.S)
 SIGNATURE = re.compile(r'<dl>(\s*<dd><em class="sig-param">.*?)</dl>', re.S)
 SUMMARY = re.compile(r'<summary>(?=<span class="toctree-toggle")')
-PARADIGM = {label: name for name, label in PARADIGM_LABEL.items()}
+PARADIGM = {label_of(name): name for name in ("soft", "hard", "lvml", "hybrid")}
 # "SA", "soft attention (SA)", "soft attention, SA", "hybrid (SA, then HA)"; not "hybrid - SA", a difference of two.
 NAMED_CELL = re.compile(
     rf"<(t[hd])( [^>]*)?>((?:<p>)?)((?:[a-z ]+(?:, | \())?({'|'.join(PARADIGM)})(?:\)| \([^)]*\))?)(?=(?:</p>)?</\1>)"

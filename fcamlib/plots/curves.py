@@ -1,321 +1,233 @@
-"""Curves with a band over seeds: metrics per epoch, and SAIF over its threshold."""
+"""Figures of curves: learning, thresholds, settings, the gradient flow, cost, and training at a fixed focus."""
 
+import textwrap
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from matplotlib import colormaps
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
 
-from fcamlib.plots.checks import array_within, by_paradigm, paradigm_order, require_columns
-from fcamlib.plots.look import (
-    FAINT_INK,
-    INK,
-    PAGE_WIDTH,
-    PARADIGM_LABEL,
-    PARADIGM_STYLE,
-    RULE,
-    PageFigure,
-    paradigm_handle,
-    styled,
-)
+from fcamlib.errors import UserError
+from fcamlib.paradigms import Style, style_of
+from fcamlib.plots.look import INK, NO_FOREGROUND, PageFigure, empty_card, paradigm_order, require_columns, styled
+from fcamlib.plots.panels import THIN, dotted, finished, interval_key, panels, paradigm_key, share_axis, tame
 
-METRIC_TITLES = {"accuracy": "accuracy", "focus_accuracy": "focus accuracy", "saif": "SAIF"}
-CONFIDENCE = 0.95
-BAND_TEXT = {"t": "95 % t-interval of the mean", "range": "minimum to maximum"}
-UNIT_TICKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+METRICS = {"accuracy": "accuracy", "focus_accuracy": "focus accuracy", "saif": "SAIF"}
+CAPTIONS = {"bleu4": "BLEU-4 / 100", "a_z": "attention in the box, $a_z$", "s_y": "score of the category, $s_y$"}
+FLOW = {"mu": r"margin $\mu$", "nu": r"focus logit $\nu$"}
+RATIOS = {"mu_ratio": r"$\mu'_{LVML}\,/\,\mu'_{HA}$", "nu_ratio": r"$\nu'_{LVML}\,/\,\nu'_{HA}$"}
+CURVATURE = {"largest": "largest eigenvalue", "downward": "downward curvature"}
+COSTS = {"median": "time of a step (ms)", "peak_mb": "peak memory (MB)"}
+FOCUS = {"loss": r"loss $L(\alpha)$", "incentive": r"incentive $I(\alpha)$"}
+ATTENTION = r"attention $\alpha$ on the foreground"
+TAU = 0.8  # the threshold of SAIF that is used everywhere else
 
 
 @styled
-def learning_curves(
-    history: pd.DataFrame, switch_epoch: int | None = None, band: str = "t", title: str = ""
-) -> PageFigure:
-    """Draw accuracy, focus accuracy and SAIF per epoch: the mean over seeds and a band.
+def learning_curves(history: pd.DataFrame, switch_epoch: int | None = None, title: str = "") -> PageFigure:
+    """Accuracy, focus accuracy and SAIF per epoch: mean over seeds, 95 % t-interval, and seeds as dots.
 
-    Parameters
-    ----------
-    history : pandas.DataFrame
-        One row per paradigm, seed and epoch; columns paradigm, seed, epoch, accuracy, focus_accuracy, saif, the
-        last three in [0, 1].
-    switch_epoch : int, optional
-        Last epoch the hybrid trains with soft attention; marked by a vertical line.
-    band : {"t", "range"}
-        The 95 % t-interval of the mean, or minimum to maximum over seeds; a single seed has none.
-    title : str
-        Heading of the figure.
-
-    Returns
-    -------
-    PageFigure
-        Three panels and, in the fourth place, the key with each paradigm's number of seeds.
+    `history` has a row per paradigm, seed and epoch, and the columns accuracy, focus_accuracy and saif in [0, 1]; the
+    last two are left out where the foreground is not known. A line marks `switch_epoch`, the hybrid's last with SA.
     """
-    require_columns(history, "history", ("paradigm", "seed", "epoch", *METRIC_TITLES))
-    _require_known_band(band)
-    names = paradigm_order(history["paradigm"], "history column 'paradigm'")
-    _require_switch_fits(history, switch_epoch)
-    fig = PageFigure(figsize=(PAGE_WIDTH, 5.2 if title else 5.0), layout="constrained")
-    grid = fig.subplots(2, 2, sharex=True, sharey=True)
-    seeds_of: dict[str, int] = {}
-    for ax, (metric, heading) in zip(grid.flat, METRIC_TITLES.items(), strict=False):
-        for position, name in enumerate(names):
-            epochs, values = seeds_by_epoch(history, name, metric)
-            draw_curve(ax, name, epochs, values, band, (position, len(names)))
-            seeds_of[name] = len(values)
-        if switch_epoch is not None:
-            ax.axvline(switch_epoch, color=PARADIGM_STYLE["hybrid"].color, lw=1.2, ls=":", zorder=1, gid="switch")
-        ax.set_title(heading)
-        ax.set(ylim=(-0.02, 1.02), yticks=UNIT_TICKS)
-        ax.xaxis.get_major_locator().set_params(integer=True)
-        ax.tick_params(labelbottom=True)
-    for ax in (grid[0, 1], grid[1, 0]):
-        ax.set_xlabel("epoch")
-    grid[1, 1].set_axis_off()
-    grid[1, 1].legend(handles=_key(seeds_of, band, switch_epoch), loc="center left", borderaxespad=0.0)
-    if title:
-        fig.suptitle(title)
-    return fig
-
-
-@styled
-def saif_over_tau(
-    curves: Mapping[str, ArrayLike],
-    taus: ArrayLike | None = None,
-    tau: float = 0.8,
-    band: str = "t",
-    title: str = "",
-) -> PageFigure:
-    """Draw SAIF over its threshold: the mean over seeds and a band.
-
-    Parameters
-    ----------
-    curves : mapping of str to array_like
-        Paradigm -> (R, T) SAIF in [0, 1] of each seed at each threshold; never rises along T.
-    taus : array_like, optional
-        (T,) rising thresholds in [0, 1]; T equal steps from 0 to 1 by default.
-    tau : float
-        The threshold used everywhere else, marked by a vertical line.
-    band : {"t", "range"}
-        The 95 % t-interval of the mean, or minimum to maximum over seeds; a single seed has none.
-    title : str
-        Heading of the figure.
-
-    Returns
-    -------
-    PageFigure
-        One panel with the key below it.
-    """
-    _require_known_band(band)
-    if not 0.0 <= tau <= 1.0:
-        raise ValueError(f"tau is {tau:g}; give a threshold in [0, 1].")
-    checked = {name: _falling_curves(name, values) for name, values in by_paradigm(curves, "curves").items()}
-    num_taus = next(iter(checked.values())).shape[1]
-    grid = np.linspace(0.0, 1.0, num_taus) if taus is None else array_within(taus, "taus", (num_taus,), 0.0, 1.0)
-    if not (np.diff(grid) > 0).all():
-        raise ValueError("taus does not rise from each value to the next; sort it and leave out repeats.")
-    fig = PageFigure(figsize=(PAGE_WIDTH, 4.5 if title else 4.3), layout="constrained")
-    ax = fig.subplots()
-    for position, (name, values) in enumerate(checked.items()):
-        if values.shape[1] != num_taus:
-            raise ValueError(f"curves[{name!r}] has {values.shape[1]} thresholds; give {num_taus}, as for the others.")
-        draw_curve(ax, name, grid, values, band, (position, len(checked)))
-    ax.axvline(tau, color=FAINT_INK, lw=1.2, ls=":", zorder=1, gid="tau")
-    ax.annotate(rf"$\tau$ = {tau:g}", (tau, 1.0), (4, 0), textcoords="offset points", va="top", color=INK)
-    ax.set(xlabel=r"threshold $\tau$", ylabel=r"SAIF: share with $a_z > \tau$ and $s_y > \tau$")
-    ax.set(xlim=(-0.01, 1.01), ylim=(-0.02, 1.02), xticks=UNIT_TICKS, yticks=UNIT_TICKS)
-    handles = _key({name: len(values) for name, values in checked.items()}, band, None)
-    fig.legend(handles=handles, loc="outside lower center", ncols=2)
-    if title:
-        fig.suptitle(title)
-    return fig
-
-
-def seed_band(
-    values: Float[np.ndarray, "R T"], band: str
-) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, " T"], Float[np.ndarray, " T"]]:
-    r"""Return the mean over seeds and the limits of its band.
-
-    .. math:: \bar v \pm t_{0.975, R-1} \, s / \sqrt R \quad\text{or}\quad [\min v, \max v]
-
-    Parameters
-    ----------
-    values : numpy.ndarray
-        (R, T), one row per seed.
-    band : {"t", "range"}
-        Which band.
-
-    Returns
-    -------
-    mean, low, high : numpy.ndarray
-        (T,) each; the limits equal the mean when R = 1.
-    """
-    num_seeds = len(values)
-    mean = values.mean(axis=0)  # (T,)
-    if num_seeds == 1:
-        return mean, mean, mean
-    if band == "range":
-        return mean, values.min(axis=0), values.max(axis=0)
-    quantile = float(stdtrit(num_seeds - 1, 0.5 + CONFIDENCE / 2))
-    half = quantile * values.std(axis=0, ddof=1) / np.sqrt(num_seeds)  # (T,)
-    return mean, mean - half, mean + half
-
-
-def draw_curve(
-    ax: Axes,
-    paradigm: str,
-    x: Float[np.ndarray, " T"],
-    values: Float[np.ndarray, "R T"],
-    band: str,
-    turn: tuple[int, int],
-) -> None:
-    """Draw one paradigm's mean line and, from two seeds on, its band.
-
-    Parameters
-    ----------
-    ax : matplotlib.axes.Axes
-        Where to draw.
-    paradigm : str
-        Code name.
-    x : numpy.ndarray
-        (T,) horizontal positions.
-    values : numpy.ndarray
-        (R, T), one row per seed.
-    band : {"t", "range"}
-        Which band.
-    turn : tuple of int
-        This curve's place and the number of curves, so that markers of different curves do not coincide.
-    """
-    look = PARADIGM_STYLE[paradigm]
-    mean, low, high = seed_band(values, band)
-    spacing = max(1, len(x) // 6)
-    first = min(len(x) - 1, turn[0] * spacing // turn[1])
-    ax.plot(
-        x,
-        mean,
-        color=look.color,
-        ls=look.linestyle,
-        marker=look.marker,
-        markevery=(first, spacing),
-        label=look.label,
-        gid=f"mean-{paradigm}",
-    )
-    if len(values) > 1:
-        ax.fill_between(x, low, high, color=look.color, alpha=0.18, lw=0, gid=f"band-{paradigm}")
-
-
-def seeds_by_epoch(
-    history: pd.DataFrame, paradigm: str, metric: str
-) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, "R T"]]:
-    """Return one metric of one paradigm as an array.
-
-    Parameters
-    ----------
-    history : pandas.DataFrame
-        As in `learning_curves`.
-    paradigm : str
-        Code name.
-    metric : str
-        A column with values in [0, 1].
-
-    Returns
-    -------
-    epochs : numpy.ndarray
-        (T,) rising.
-    values : numpy.ndarray
-        (R, T), one row per seed.
-    """
-    rows = history[history["paradigm"] == paradigm]
-    if rows.duplicated(["seed", "epoch"]).any():
-        raise ValueError(f"history has two rows for one seed and epoch of {paradigm!r}; keep one row for each.")
-    table = rows.pivot(index="seed", columns="epoch", values=metric)
-    if len(rows) != table.size:
-        raise ValueError(f"history has seeds of {paradigm!r} with different epochs; give every seed the same epochs.")
-    values = array_within(table.to_numpy(), f"history column {metric!r} of {paradigm!r}", table.shape, 0.0, 1.0)
-    return table.columns.to_numpy(dtype=np.float64), values
-
-
-def _falling_curves(paradigm: str, values: ArrayLike) -> Float[np.ndarray, "R T"]:
-    """Return one paradigm's SAIF curves, refusing any that rises.
-
-    Parameters
-    ----------
-    paradigm : str
-        Code name, for the error.
-    values : array_like
-        (R, T).
-
-    Returns
-    -------
-    numpy.ndarray
-        The curves as float64.
-    """
-    checked = array_within(values, f"curves[{paradigm!r}]", (None, None), 0.0, 1.0)
-    if (np.diff(checked, axis=1) > 1e-9).any():
-        raise ValueError(f"curves[{paradigm!r}] rises with tau, which SAIF cannot; order the axis from tau = 0 to 1.")
-    return checked
-
-
-def _require_known_band(band: str) -> None:
-    """Refuse an unknown kind of band.
-
-    Parameters
-    ----------
-    band : str
-        The user's value.
-    """
-    if band not in BAND_TEXT:
-        raise ValueError(f"band is {band!r}; use one of {', '.join(BAND_TEXT)}.")
-
-
-def _require_switch_fits(history: pd.DataFrame, switch_epoch: int | None) -> None:
-    """Refuse a switch without a hybrid or outside its epochs.
-
-    Parameters
-    ----------
-    history : pandas.DataFrame
-        As in `learning_curves`.
-    switch_epoch : int or None
-        The user's value.
-    """
-    if switch_epoch is None:
-        return
-    epochs = history.loc[history["paradigm"] == "hybrid", "epoch"]
-    if epochs.empty:
-        raise ValueError("switch_epoch is given but history has no paradigm 'hybrid'; add its rows or leave it out.")
-    if not epochs.min() <= switch_epoch <= epochs.max():
-        raise ValueError(
-            f"switch_epoch is {switch_epoch}; give an epoch of the hybrid's history, {epochs.min()} to {epochs.max()}."
-        )
-
-
-def _key(seeds_of: Mapping[str, int], band: str, switch_epoch: int | None) -> list[Artist]:
-    """Return the legend: paradigms with their number of seeds, the band, the switch.
-
-    Parameters
-    ----------
-    seeds_of : mapping
-        Paradigm -> number of seeds.
-    band : {"t", "range"}
-        Which band.
-    switch_epoch : int or None
-        Where the hybrid switches.
-
-    Returns
-    -------
-    list of matplotlib.artist.Artist
-        Legend handles.
-    """
-    handles: list[Artist] = [
-        paradigm_handle(name, f"{PARADIGM_LABEL[name]} (n = {count})") for name, count in seeds_of.items()
-    ]
-    if max(seeds_of.values()) > 1:
-        handles.append(Patch(facecolor=RULE, label=f"{BAND_TEXT[band]}\nover the n seeds"))
+    require_columns(history, "history", ("paradigm", "seed", "epoch", "accuracy"))
+    known = {name: label for name, label in METRICS.items() if name in history and history[name].notna().any()}
+    height = 5.0 if len(known) > 1 else 3.6
+    fig, axes = panels(history, "epoch", known, "epoch", log="x", shares=True, height=height)
+    key = paradigm_key(history, bars=False)
     if switch_epoch is not None:
-        color = PARADIGM_STYLE["hybrid"].color
-        label = f"hybrid turns from SA to HA\nafter epoch {switch_epoch}"
-        handles.append(Line2D([], [], color=color, lw=1.2, ls=":", label=label))
-    return handles
+        key.append(dotted(axes, f"hybrid turns from SA to HA\nafter epoch {switch_epoch}", x=switch_epoch))
+    return finished(fig, axes, key, ncols=3, title=title)
+
+
+@styled
+def caption_curves(history: pd.DataFrame, switch_epoch: int) -> PageFigure:
+    """BLEU-4, a_z, s_y and SAIF per epoch: mean over seeds, 95 % t-interval, and seeds as dots.
+
+    `history` has a row per paradigm, seed and epoch, and the columns bleu4, a_z, s_y and saif in [0, 1].
+    """
+    measures = CAPTIONS | {"saif": "SAIF"}
+    fig, axes = panels(history, "epoch", measures, "epoch", log="x", shares=True, height=5.4)
+    key = [*paradigm_key(history, bars=False), dotted(axes, "change of phase", x=switch_epoch)]
+    return finished(fig, axes, key, ncols=3)
+
+
+@styled
+def saif_over_tau(curves: Mapping[str, ArrayLike], title: str = "") -> PageFigure:
+    """SAIF over its threshold, from 0 to 1 in equal steps: mean over seeds, 95 % t-interval, and seeds as dots.
+
+    `curves` holds for each paradigm (R, T) SAIF in [0, 1] of every seed at every threshold.
+    """
+    rows = [
+        pd.DataFrame({"paradigm": name, "seed": seed, "tau": np.linspace(0.0, 1.0, len(curve)), "saif": curve})
+        for name, values in curves.items()
+        for seed, curve in enumerate(np.asarray(values, dtype=np.float64))
+    ]
+    if not rows:
+        return empty_card(NO_FOREGROUND)
+    frame = pd.concat(rows)
+    fig, axes = panels(frame, "tau", {"saif": ""}, r"threshold $\tau$", shares=True, height=4.3)
+    dotted(axes, "", x=TAU)
+    axes[0].annotate(rf"$\tau$ = {TAU:g}", (TAU, 1.0), (4, 0), textcoords="offset points", va="top", color=INK)
+    axes[0].set(ylabel=r"SAIF: share with $a_z > \tau$ and $s_y > \tau$", xlim=(-0.01, 1.01))
+    return finished(fig, axes, paradigm_key(frame, bars=False), ncols=3, title=title)
+
+
+@styled
+def measures_over(
+    frame: pd.DataFrame, column: str, label: str, log: bool = False, chance: Mapping[str, ArrayLike] | None = None
+) -> PageFigure:
+    """Accuracy, focus accuracy and SAIF over a setting: mean over seeds, 95 % t-interval, and seeds as dots.
+
+    `frame` has a row per paradigm, value of the setting and seed; measures in [0, 1], missing where training diverged.
+    `column` is the setting's and `label` its name; `chance` holds what guessing gives at each of its values, rising.
+    """
+    require_columns(frame, "frame", ("paradigm", "seed", column, *METRICS))
+    places = np.sort(frame[column].unique())
+    fig, axes = panels(frame, column, METRICS, label, log="x" * log, shares=True, dense=False)
+    key = paradigm_key(frame, bars=True)
+    if chance:
+        key.append(guess := dotted([], "guessing"))
+    for ax, measure in zip(axes, METRICS, strict=True):
+        if chance and measure in chance:
+            ax.plot(places, chance[measure], c=guess.get_color(), ls=":", lw=1.4, gid=f"chance-{measure}")
+            share_axis(ax)
+        ax.set_xticks(places, [f"{place:,.0f}" if place >= 1 and place % 1 == 0 else f"{place:g}" for place in places])
+        ax.set_xticks([], minor=True)
+    return finished(fig, axes, key)
+
+
+@styled
+def flow_curves(flow: pd.DataFrame) -> PageFigure:
+    """Margin and focus logit over time, a row per setting: columns setting, paradigm, time, mu and nu."""
+    return _over_time(flow, FLOW)
+
+
+@styled
+def curvature(spectrum: pd.DataFrame) -> PageFigure:
+    """Extreme eigenvalues of the loss's Hessian over time, a row per setting: columns setting, paradigm, time, largest
+    (the largest eigenvalue) and downward (minus the smallest), whose curve breaks off where it is not above 0."""
+    return _over_time(spectrum, CURVATURE, log="y")
+
+
+def _over_time(frame: pd.DataFrame, measures: Mapping[str, str], log: str = "") -> PageFigure:
+    """Measures over the time of the flow."""
+    fig, axes = panels(frame, "time", measures, "time $t$", rows="setting", height=_height(frame), log=log)
+    for ax in axes:
+        ax.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4), useMathText=True)
+    return finished(fig, axes, paradigm_key(frame))
+
+
+def _height(frame: pd.DataFrame) -> float:
+    """Inches for a row of panels per setting, and the key."""
+    return 0.8 + 2.5 * frame["setting"].nunique()
+
+
+@styled
+def speed_ratios(ratios: pd.DataFrame) -> PageFigure:
+    """How much faster LVML moves than HA at the same point, along the path of each paradigm; a row per setting.
+
+    Columns: setting, paradigm (whose path it is), alpha in (0, 1), mu_ratio and nu_ratio, both positive.
+    """
+    fig, axes = panels(ratios, "alpha", RATIOS, ATTENTION, rows="setting", height=_height(ratios), log="xy")
+    key = [*paradigm_key(ratios), dotted(axes, "equally fast", y=1.0)]
+    return finished(fig, axes, key, heading="at the points along the path of")
+
+
+@styled
+def phase_portrait(curves: pd.DataFrame, points: pd.DataFrame | None = None) -> PageFigure:
+    """Focus logit against margin, a panel per setting: closed-form curves, and what training did as points.
+
+    `curves` has the columns setting, paradigm, mu and nu; `points` these and seed, a row per seed and epoch.
+    """
+    settings = list(dict.fromkeys(curves["setting"]))
+    looks = {name: style_of(name) for name in paradigm_order(curves["paradigm"])}
+    lines = looks if points is None else {name: replace(look, marker="") for name, look in looks.items()}
+    height, nu = 3.7 if len(settings) > 1 else 4.4, {"nu": FLOW["nu"]}
+    fig, axes = panels(curves, "mu", nu, FLOW["mu"], columns="setting", looks=lines, height=height)
+    note = ""
+    if points is not None:
+        note = f"lines: closed form; marks: training, n = {points['seed'].nunique()} seeds"
+        for (setting, name), dots in points.groupby(["setting", "paradigm"]):
+            look = style_of(str(name))
+            shape: Any = {"marker": look.marker, "mec": look.color, "mfc": "none", "mew": 0.9, "ms": 4.5}
+            axes[settings.index(str(setting))].plot(
+                dots["mu"], dots["nu"], ls="", alpha=0.75, gid=f"points-{name}", **shape
+            )
+    for ax in axes:
+        ax.set(xlim=(0, None), ylim=(0, None))
+    return finished(fig, axes, paradigm_key(curves), heading=note)
+
+
+@styled
+def cost_over_segments(costs: pd.DataFrame, ways: Mapping[str, str]) -> PageFigure:
+    """Time and memory of a training step over the number of segments, a column for each way to compute it.
+
+    `costs` has a row per measurement: paradigm, way, num_segments, median, low, high (milliseconds) and peak_mb; `ways`
+    gives each way its heading.
+    """
+    require_columns(costs, "costs", ("paradigm", "way", "num_segments", "low", "high", *COSTS))
+    if unknown := sorted(set(costs["way"]) - set(ways)):
+        raise UserError(f"costs column 'way' holds {', '.join(unknown)}; give a heading for each in ways.")
+    shown = costs.assign(way=pd.Categorical(costs["way"], list(ways))).sort_values(["way", "num_segments"])
+    fig, axes = panels(shown, "num_segments", COSTS, "segments $m$", columns="way", log="xy")
+    for ax in axes[: len(axes) // 2]:
+        part = shown[shown["way"] == ax.get_title()]
+        colors = [style_of(name).color for name in part["paradigm"]]
+        ax.vlines(part["num_segments"], part["low"], part["high"], color=colors, lw=1.0)
+        ax.set_title(textwrap.fill(ways[ax.get_title()], 24))
+    return finished(fig, axes, paradigm_key(costs))
+
+
+@styled
+def fixed_focus_curves(sweep: pd.DataFrame, theory: pd.DataFrame | None = None, x: str = "epoch") -> PageFigure:
+    """Loss and incentive over `x` ("epoch" or "time"), a column per paradigm and a curve per attention weight.
+
+    `sweep` has a row per paradigm, alpha, seed and epoch, and the columns loss and incentive; `theory`, a closed form,
+    has the same without seed, and is drawn thin and dashed.
+    """
+    require_columns(sweep, "sweep", ("paradigm", "alpha", "seed", x, *FOCUS))
+    looks, names = alpha_looks(sweep["alpha"].unique()), paradigm_order(sweep["paradigm"])
+    ordered = sweep.assign(paradigm=pd.Categorical(sweep["paradigm"], names)).sort_values("paradigm", kind="stable")
+    label = "time $t$" if x == "time" else x
+    fig, axes = panels(ordered, x, FOCUS, label, columns="paradigm", hue="alpha", looks=looks, theory=theory)
+    for ax, name in zip(axes, names, strict=False):
+        ax.set_title(style_of(name).label)
+    tame(axes[len(names)], sweep["incentive"].max())
+    key: list[Artist] = [Line2D([], [], color=look.color, lw=2.4, label=look.label) for look in looks.values()]
+    if theory is not None:
+        key.append(Line2D([], [], color=INK, lw=0.8, ls=THIN, label="closed form"))
+    seeds = sweep["seed"].nunique()
+    key += interval_key(seeds, f"95 % t-interval (n = {seeds})") or [Line2D([], [], ls="", label="n = 1")]
+    return finished(fig, axes, key, ncols=3)
+
+
+@styled
+def incentive_over_alpha(sweep: pd.DataFrame, theory: pd.DataFrame | None = None) -> PageFigure:
+    """Incentive at the last epoch over the attention on the foreground: mean, 95 % t-interval, and seeds as dots.
+
+    `sweep` is that of `fixed_focus_curves`; `theory`, drawn as lines, has the columns paradigm, alpha and incentive.
+    """
+    require_columns(sweep, "sweep", ("paradigm", "alpha", "seed", "epoch", "incentive"))
+    last = sweep[sweep["epoch"] == sweep["epoch"].max()]
+    fig, axes = panels(last, "alpha", {"incentive": ""}, ATTENTION, dense=False, theory=theory, height=3.9)
+    axes[0].set_ylabel(r"incentive $I(\alpha)$ after training")
+    tame(axes[0], last["incentive"].max())
+    heading = "" if theory is None else "marks: trained; lines: closed form"
+    return finished(fig, axes, paradigm_key(last, bars=True), ncols=3, heading=heading)
+
+
+def alpha_looks(alphas: ArrayLike) -> dict[float, Style]:
+    """A style for each attention weight in [0, 1], rising: from dark to light, of which the lightest still shows."""
+    looks = {}
+    for alpha in sorted(float(alpha) for alpha in np.asarray(alphas)):
+        color = to_hex(colormaps["viridis"](0.62 * alpha))
+        label = rf"$\alpha$ = {alpha:g}"
+        looks[alpha] = Style(name=f"{alpha:g}", label=label, color=color, marker="", linestyle="-")
+    return looks

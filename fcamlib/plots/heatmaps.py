@@ -1,197 +1,173 @@
-"""Focus-prediction heatmaps: how attention on the foreground and the prediction score go together."""
+"""Heatmaps with a number in each cell: attention on the foreground against the prediction score, and gains."""
 
 from collections.abc import Mapping
-from itertools import pairwise
-from typing import Literal
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+from matplotlib.colors import LinearSegmentedColormap, Normalize, PowerNorm, TwoSlopeNorm
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from numpy.typing import ArrayLike
 
-from fcamlib.plots.checks import array_within, by_paradigm
-from fcamlib.plots.look import BODY_SIZE, CARD, INK, PARADIGM_LABEL, PageFigure, styled
+from fcamlib.paradigms import style_of
+from fcamlib.plots.look import (
+    BODY_SIZE,
+    CARD,
+    INK,
+    NO_FOREGROUND,
+    NOTE_SIZE,
+    PAGE_WIDTH,
+    PageFigure,
+    empty_card,
+    paradigm_order,
+    require_columns,
+    styled,
+)
 
-BIN_EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-EDGE_LABELS = ("0", ".2", ".4", ".6", ".8", "1")
-NUM_BINS = len(BIN_EDGES) - 1
+EDGES = {5: ("0", ".2", ".4", ".6", ".8", "1")}  # number of bins -> names of their edges
+BINS = {3: ("< .2", ".2 - .3", "≥ .3")}  # number of bins -> their names, where they are of different sizes
 DARK_CELL = 35.0  # percent from which white figures have more contrast than dark ones
 # From white to near black through slate: lightness falls all the way, so it prints, and no paradigm has this hue.
 SHARE_COLORS = LinearSegmentedColormap.from_list("share", [CARD, "#cfd9e2", "#7f97ab", "#3d5468", "#13202c"])
 # Square root, because one cell often holds most instances and the small ones are the finding; always 0 to 100.
 SHARE_SCALE = PowerNorm(gamma=0.5, vmin=0.0, vmax=100.0)
+GAIN_PANELS = {"saif": "SAIF: hybrid minus the better of SA and HA", "accuracy": "accuracy: the same difference"}
+# Losses warm, gains cool, none white; light enough for the number that is printed in each cell.
+GAIN_COLORS = LinearSegmentedColormap.from_list("gain", ["#d98c66", "#efcbb8", CARD, "#bcd3e3", "#74a5c6"])
 
 
-@styled
-def focus_prediction_heatmaps(histograms: Mapping[str, Mapping[str, ArrayLike]], title: str = "") -> PageFigure:
-    """Draw the share of instances over (a_z, s_y), one panel per row label and paradigm.
-
-    Each panel has the attention on the foreground a_z on the horizontal axis and the prediction score of the true
-    label s_y on the vertical axis, both in the fixed bins 0, 0.2, ..., 1. The outlined top-right cell is SAIF at
-    tau = 0.8. Several row labels give one row each; a single one is laid out in a square.
-
-    Parameters
-    ----------
-    histograms : mapping of str to mapping of str to array_like
-        Row label (such as "train", "test") -> paradigm -> (5, 5) percent, indexed [a_z bin, s_y bin], sum 100.
-    title : str
-        Heading of the figure.
-
-    Returns
-    -------
-    PageFigure
-        Panels on one colour scale from 0 to 100 percent, the same in every figure.
-
-    Notes
-    -----
-    Source: arXiv 2307.13421, sec. 2.4; fixed bins are this project's choice.
-    """
-    rows = _checked(histograms)
-    names = by_paradigm({name: None for panels in rows.values() for name in panels}, "histograms")
-    if len(rows) == 1:
-        num_columns = 2 if len(names) > 1 else 1
-        num_rows = -(-len(names) // num_columns)
-        width, height = (6.4, 0.9 + 2.75 * num_rows) if num_columns == 2 else (4.4, 4.2)
-    else:
-        num_rows, num_columns = len(rows), len(names)
-        width, height = max(4.4, 0.8 + 1.55 * num_columns), 1.85 + 1.5 * num_rows
-    fig = PageFigure(figsize=(width, height), layout="constrained")
-    grid = fig.subplots(num_rows, num_columns, sharex=True, sharey=True, squeeze=False)
-    _fill(grid, rows, list(names))
-    only_row = next(iter(rows)) if len(rows) == 1 else ""
-    fig.suptitle(": ".join(part for part in (title, only_row) if part))
-    fig.supxlabel("attention on the foreground, $a_z$")
-    fig.supylabel("prediction score of the true label, $s_y$")
-    _add_scale(fig, grid, "right" if len(rows) == 1 else "top")
-    return fig
-
-
-def _checked(
-    histograms: Mapping[str, Mapping[str, ArrayLike]],
-) -> dict[str, dict[str, Float[np.ndarray, "A S"]]]:
-    """Return the histograms as arrays of percent.
-
-    Parameters
-    ----------
-    histograms : mapping
-        As in `focus_prediction_heatmaps`.
-
-    Returns
-    -------
-    dict
-        Row label -> paradigm, in the common order -> (5, 5) percent.
-    """
-    if not histograms:
-        raise ValueError("histograms is empty; give at least one row label, such as 'test'.")
-    rows: dict[str, dict[str, Float[np.ndarray, "A S"]]] = {}
-    for label, panels in histograms.items():
-        rows[label] = {}
-        for name, values in by_paradigm(panels, f"histograms[{label!r}]").items():
-            field = f"histograms[{label!r}][{name!r}]"
-            percent = array_within(values, field, (NUM_BINS, NUM_BINS), 0.0, 100.0)
-            if abs(percent.sum() - 100.0) > 0.1:
-                raise ValueError(f"{field} sums to {percent.sum():g}; give percent of instances, which sum to 100.")
-            rows[label][name] = percent
-    return rows
-
-
-def _fill(grid: np.ndarray, rows: Mapping[str, Mapping[str, Float[np.ndarray, "A S"]]], names: list[str]) -> None:
-    """Draw all panels and hide those without data.
-
-    Parameters
-    ----------
-    grid : numpy.ndarray
-        Axes, (rows, columns).
-    rows : mapping
-        Checked histograms.
-    names : list of str
-        Paradigms in order.
-    """
-    panels = [(label, name) for label in rows for name in names]
-    for ax, (label, name) in zip(grid.flat, panels, strict=False):
-        if name in rows[label]:
-            draw_panel(ax, rows[label][name])
-        else:
-            ax.set_axis_off()
-        if len(rows) == 1 or ax.get_subplotspec().is_first_row():
-            ax.set_title(PARADIGM_LABEL[name])
-        if len(rows) > 1 and ax.get_subplotspec().is_first_col():
-            ax.set_ylabel(label, fontweight="bold")
-    for ax in grid.flat[len(panels) :]:
-        ax.set_axis_off()
-
-
-def draw_panel(ax: Axes, percent: Float[np.ndarray, "A S"]) -> None:
-    """Draw one heatmap with its percentages and the outlined SAIF cell.
-
-    Parameters
-    ----------
-    ax : matplotlib.axes.Axes
-        Where to draw.
-    percent : numpy.ndarray
-        (5, 5), indexed [a_z bin, s_y bin].
-    """
-    # pcolormesh wants [vertical, horizontal], hence the transpose: a_z runs to the right.
-    ax.pcolormesh(BIN_EDGES, BIN_EDGES, percent.T, cmap=SHARE_COLORS, norm=SHARE_SCALE, edgecolor="#e3e6ea", lw=0.5)
-    centres = [(low + high) / 2 for low, high in pairwise(BIN_EDGES)]
-    for a_bin, s_bin in np.ndindex(percent.shape):
-        value = float(percent[a_bin, s_bin])
-        color = CARD if value >= DARK_CELL else INK
-        size = BODY_SIZE if value >= 1.0 else BODY_SIZE - 2
-        ax.text(centres[a_bin], centres[s_bin], cell_text(value), color=color, size=size, ha="center", va="center")
-    outline = Rectangle((0.8, 0.8), 0.2, 0.2, fill=False, ec=INK, lw=2.0, zorder=4, clip_on=False, gid="saif-cell")
-    outline.set_path_effects([withStroke(linewidth=4.0, foreground=CARD)])
-    ax.add_patch(outline)
-    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    ax.set_xticks(BIN_EDGES, EDGE_LABELS)
-    ax.set_yticks(BIN_EDGES, EDGE_LABELS)
+def _cells(ax: Axes, values: Float[np.ndarray, "R C"], texts: Any, colors: Any, scale: Normalize) -> None:
+    """Draw one heatmap of unit cells, first row at the bottom, with a text in each."""
+    ax.pcolormesh(values, cmap=colors, norm=scale, edgecolor="#e3e6ea", lw=0.5)
+    for row, column in np.ndindex(values.shape):
+        dark = colors is SHARE_COLORS and values[row, column] >= DARK_CELL
+        text = texts[row][column]
+        size = BODY_SIZE - 2 if text.startswith("<") else NOTE_SIZE if "\n" in text else BODY_SIZE
+        ax.text(column + 0.5, row + 0.5, text, color=CARD if dark else INK, size=size, ha="center", va="center")
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
     ax.grid(False)
 
 
 def cell_text(percent: float) -> str:
-    """Return a cell's percentage as printed in it.
-
-    Parameters
-    ----------
-    percent : float
-        0 to 100.
-
-    Returns
-    -------
-    str
-        Whole percent; "<1" for a share between zero and one, nothing for an empty cell.
-    """
-    if percent == 0.0:
-        return ""
-    return "<1" if percent < 1.0 else f"{percent:.0f}"
+    """A cell's percentage as printed in it: whole percent, "<1" for less, nothing for an empty cell."""
+    return "" if percent == 0.0 else "<1" if percent < 1.0 else f"{percent:.0f}"
 
 
-def _add_scale(fig: PageFigure, grid: np.ndarray, location: Literal["right", "top"]) -> None:
-    """Add the shared colour scale.
-
-    Parameters
-    ----------
-    fig : PageFigure
-        The figure.
-    grid : numpy.ndarray
-        Its axes.
-    location : {"right", "top"}
-        Beside the panels, or above them where they need the width.
-    """
-    bar = fig.colorbar(
-        ScalarMappable(norm=SHARE_SCALE, cmap=SHARE_COLORS),
-        ax=list(grid.flat),
-        ticks=[0, 1, 5, 10, 25, 50, 100],
-        location=location,
-        fraction=0.05,
-        pad=0.02 if location == "right" else 0.05,
-        aspect=30,
+def _plane(ax: Axes, percent: Float[np.ndarray, "A S"]) -> None:
+    """Draw the percentages of one paradigm, a_z to the right and s_y upwards, with the cell of SAIF outlined."""
+    bins = len(percent)
+    texts = [[cell_text(float(value)) for value in row] for row in percent.T]
+    _cells(ax, percent.T, texts, SHARE_COLORS, SHARE_SCALE)
+    outline = Rectangle(
+        (bins - 1, bins - 1), 1, 1, fill=False, ec=INK, lw=2.0, zorder=4, clip_on=False, gid="saif-cell"
     )
-    bar.set_label("% of instances; outlined: SAIF, both > 0.8")
+    outline.set_path_effects([withStroke(linewidth=4.0, foreground=CARD)])
+    ax.add_patch(outline)
+    ax.set(aspect="equal")
+    names = EDGES.get(bins) or BINS[bins]
+    places = np.arange(len(names)) + (0.5 if bins in BINS else 0.0)
+    ax.set_xticks(places, names)
+    ax.set_yticks(places, names)
+
+
+def _planes(rows: Mapping[str, Mapping[str, ArrayLike]], x: str, y: str, scale: str) -> PageFigure:
+    """One panel per row label and paradigm; the panels of a single row of four stand in a square."""
+    names = paradigm_order(name for panels in rows.values() for name in panels)
+    if not names:
+        return empty_card(NO_FOREGROUND)
+    square, single = len(rows) == 1 and len(names) > 3, len(rows) == 1
+    across = 2 if square else len(names)
+    down = -(-len(names) // 2) if square else len(rows)
+    width = PAGE_WIDTH if single else max(4.4, 0.8 + 1.55 * across)
+    height = 0.9 + 2.75 * down if square else 3.1 if single else 1.85 + 1.5 * down
+    fig = PageFigure(figsize=(width, height), layout="constrained")
+    grid = fig.subplots(down, across, sharex=True, sharey=True, squeeze=False)
+    for ax in grid.flat:
+        ax.set_axis_off()
+    for place, (label, name) in enumerate((label, name) for label in rows for name in names):
+        ax = grid.flat[place]
+        if name in rows[label]:
+            ax.set_axis_on()
+            _plane(ax, np.asarray(rows[label][name], dtype=np.float64))
+        if place < across or square:
+            ax.set_title(style_of(name).label)
+        if not single and place % across == 0:
+            ax.set_ylabel(label, fontweight="bold", parse_math=False)
+    fig.supxlabel(x)
+    fig.supylabel(y)
+    bar = fig.colorbar(
+        ScalarMappable(norm=SHARE_SCALE, cmap=SHARE_COLORS), ax=list(grid.flat), ticks=[0, 1, 5, 10, 25, 50, 100],
+        location="right" if square else "top", fraction=0.05, pad=0.02 if square else 0.05, aspect=30, label=scale,
+    )  # fmt: skip
     bar.ax.grid(False)
+    if single:
+        fig.suptitle(next(iter(rows)), parse_math=False)
+    return fig
+
+
+@styled
+def focus_prediction_heatmaps(histograms: Mapping[str, Mapping[str, ArrayLike]]) -> PageFigure:
+    """Share of instances over attention on the foreground a_z and prediction score of the true label s_y.
+
+    `histograms` holds for each row label, such as "test", and paradigm (5, 5) percent, indexed [a_z bin, s_y bin], in
+    the bins 0, 0.2, ..., 1. Source: arXiv 2307.13421, sec. 2.4; fixed bins are this project's choice.
+    """
+    x, y = "attention on the foreground, $a_z$", "prediction score of the true label, $s_y$"
+    return _planes(histograms, x, y, "% of instances; outlined: SAIF, both > 0.8")
+
+
+@styled
+def caption_heatmaps(histograms: Mapping[str, ArrayLike]) -> PageFigure:
+    """Share of objects over (a_z, s_y): for each paradigm (3, 3) percent in the bins 0, 0.2, 0.3, 1.
+
+    Cells are of equal size, though bins are not. Source: arXiv 2307.13421, experiments on MSCOCO.
+    """
+    x, y = "attention in the box, $a_z$", "score of the category, $s_y$"
+    return _planes({"": histograms}, x, y, "% of objects; outlined: SAIF, both > 0.3")
+
+
+@styled
+def gain_heatmap(frame: pd.DataFrame) -> PageFigure:
+    """What the hybrid gains with each focus and classification network, in SAIF and in accuracy.
+
+    `frame` has a row per pair of networks: focus, classifier, saif and accuracy with their limits _low and _high
+    (differences in [-1, 1]; limits empty for a single seed), verdict and n, the seeds.
+    """
+    limits = [f"{metric}{end}" for metric in GAIN_PANELS for end in ("", "_low", "_high")]
+    require_columns(frame, "frame", ("focus", "classifier", "verdict", *limits))
+    rows, columns = (list(dict.fromkeys(frame[name])) for name in ("focus", "classifier"))
+    furthest = max(0.05, float(frame[list(GAIN_PANELS)].abs().max().max()))
+    scale = TwoSlopeNorm(0.0, -furthest, furthest)
+    fig = PageFigure(figsize=(PAGE_WIDTH, 2.6 + 1.12 * len(rows)), layout="constrained")
+    axes = fig.subplots(2, 1)
+    for ax, (metric, heading) in zip(axes, GAIN_PANELS.items(), strict=True):
+        shown = frame.assign(text=[_gain_text(row, metric) for row in frame.to_dict("records")])
+        values, texts = (
+            shown.pivot(index="focus", columns="classifier", values=name).loc[rows, columns].to_numpy()
+            for name in (metric, "text")
+        )
+        _cells(ax, values.astype(np.float64), texts, GAIN_COLORS, scale)
+        ax.invert_yaxis()
+        ax.set_title(heading)
+        ax.set_ylabel("focus network")
+        names = ["\n:".join(name.rsplit(":", 1)) if name.count(":") > 1 else name for name in columns]
+        ax.set_xticks(np.arange(len(columns)) + 0.5, names)
+        ax.set_yticks(np.arange(len(rows)) + 0.5, rows)
+    axes[1].set_xlabel("classification network")
+    fig.colorbar(axes[0].collections[0], ax=axes, location="bottom", aspect=40, label="difference, mean over seeds")
+    return fig
+
+
+def _gain_text(row: Mapping[Any, Any], metric: str) -> str:
+    """A cell's mean, half its interval, and in the panel of SAIF the claim's verdict."""
+    mean, high = float(row[metric]), float(row[f"{metric}_high"])
+    if np.isnan(mean):
+        return "diverged"
+    half = "" if np.isnan(high) else f"\n\N{PLUS-MINUS SIGN} {high - mean:.3f}"
+    text = f"{mean:+.3f}".replace("-", "\N{MINUS SIGN}") + half
+    return f"{text}\n{row['verdict']}" if metric == "saif" else text

@@ -1,82 +1,58 @@
-"""The look of every figure, fixed in one place: paradigm styles, fonts, sizes and the card they are drawn on."""
+"""The look of every figure: the card it is drawn on, its files, and the record of how it was made."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+import datetime
+import json
+import os
+import re
+import shlex
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from functools import wraps
+from html import escape
 from io import BytesIO
-from types import MappingProxyType
-from typing import Any, Literal, ParamSpec
+from pathlib import Path
+from typing import Any, ParamSpec
 
 import matplotlib.style
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+from matplotlib.font_manager import fontManager
+from matplotlib.text import Text
 from PIL import Image
+
+from fcamlib import paradigms, paths
+from fcamlib.errors import UserError
+from fcamlib.provenance import figure_record
 
 P = ParamSpec("P")
 
 INK = "#1a1c20"
-FAINT_INK = "#5c6068"
+FAINT_INK = "#50545c"
 RULE = "#c9ccd2"
 CARD = "#ffffff"
 PAGE_WIDTH = 6.4  # inches; at this width 10 pt type stays legible when a phone scales the figure to 350 px
 BODY_SIZE = 10.0  # points
 NOTE_SIZE = 9.0  # points
+DOT: dict[str, Any] = {"ls": "", "marker": "o", "ms": 2.8, "mew": 0.0, "alpha": 0.7}  # one seed
 PALETTE_ERROR = 0.3  # of 255, mean over all pixels and channels: what a palette of 256 colours may change
-
-
-@dataclass(frozen=True)
-class ParadigmStyle:
-    """How one paradigm looks in every figure.
-
-    Parameters
-    ----------
-    label : str
-        The paradigm's name as shown.
-    color : str
-        Hexadecimal colour.
-    marker : str
-        Matplotlib marker.
-    linestyle : str or tuple
-        Matplotlib line style, an offset and on-off pattern in points where it is a tuple.
-    """
-
-    label: str
-    color: str
-    marker: str
-    linestyle: Literal["-"] | tuple[float, tuple[float, ...]]
-
-
-# The four colours differ in lightness (CIE L* 47, 54, 64, 41), keep a contrast of 2.8 or more against white and
-# against a dark page, and stay apart for readers without red, green or blue cones; the tests compute all three.
-PARADIGM_STYLE = MappingProxyType(
-    {
-        "soft": ParadigmStyle("SA", "#2f63fa", "o", "-"),
-        "hard": ParadigmStyle("HA", "#ea4822", "s", (0.0, (5.0, 2.0))),
-        "lvml": ParadigmStyle("LVML", "#34ae7d", "^", (0.0, (1.2, 1.4))),
-        "hybrid": ParadigmStyle("hybrid", "#b21c7a", "D", (0.0, (3.6, 1.3, 1.0, 1.3))),
-    }
-)
-PARADIGM_LABEL = MappingProxyType({name: look.label for name, look in PARADIGM_STYLE.items()})
+NO_FOREGROUND = "Nothing to draw: the data do not say which segments are the foreground."
+NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]*")
+# DejaVu Sans ships with matplotlib, so widths are the same on every machine; it lacks Chinese, Japanese and Korean.
+WIDE_FONTS = ("Noto Sans CJK JP", "Noto Sans CJK SC", "Hiragino Sans", "Yu Gothic", "Microsoft YaHei", "Malgun Gothic")
 
 RC: dict[str, Any] = {
     "figure.dpi": 144,
     "savefig.dpi": 200,
-    "figure.facecolor": CARD,
-    "figure.edgecolor": CARD,
-    "savefig.facecolor": CARD,
-    "savefig.edgecolor": CARD,
-    "axes.facecolor": CARD,
     "axes.edgecolor": FAINT_INK,
+    "text.color": INK,
     "axes.labelcolor": INK,
     "axes.titlecolor": INK,
-    "text.color": INK,
     "xtick.color": FAINT_INK,
     "ytick.color": FAINT_INK,
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
-    "font.family": "DejaVu Sans",  # ships with matplotlib, so widths are the same on every machine
     "mathtext.fontset": "dejavusans",
     "font.size": BODY_SIZE,
     "axes.titlesize": BODY_SIZE + 1,
@@ -109,32 +85,27 @@ RC: dict[str, Any] = {
 
 
 def style() -> AbstractContextManager[None]:
-    """Return the context in which every figure is drawn and saved; the caller's own settings come back after it.
+    """The context in which figures are drawn and saved: this project's settings, whatever the user has configured."""
+    installed = {font.name for font in fontManager.ttflist}
+    fonts = ["DejaVu Sans", *(name for name in WIDE_FONTS if name in installed)]
+    return matplotlib.style.context(["default", RC | {"font.family": fonts}])
 
-    Returns
-    -------
-    context manager
-        Matplotlib's defaults with this project's settings on top, whatever the user has configured.
-    """
-    return matplotlib.style.context(["default", RC])
+
+def rendered(figure: Figure, file_format: str, **options: Any) -> bytes:
+    """The figure's bytes; a character that no font has is drawn as a box, without a warning."""
+    buffer = BytesIO()
+    with style(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.savefig(buffer, format=file_format, **options)
+    return buffer.getvalue()
 
 
 class PageFigure(Figure):
     """A figure that shows itself as a PNG when it is a cell's last value, without pyplot's global state."""
 
     def _repr_png_(self) -> bytes:
-        """Return the picture that a notebook stores.
-
-        Returns
-        -------
-        bytes
-            A PNG at the figure's own resolution, the same bytes for the same figure; in 256 colours, which makes a
-            page a third as heavy, where nobody can tell the difference.
-        """
-        buffer = BytesIO()
-        with style():
-            self.savefig(buffer, format="png", dpi=self.dpi, metadata={"Software": None})
-        full = Image.open(buffer).convert("RGB")
+        """The picture that a notebook stores, in 256 colours where nobody can tell the difference."""
+        full = Image.open(BytesIO(rendered(self, "png", dpi=self.dpi, metadata={"Software": None}))).convert("RGB")
         few = full.quantize(256, dither=Image.Dither.NONE)
         error = np.abs(np.asarray(few.convert("RGB"), dtype=float) - np.asarray(full)).mean()
         buffer = BytesIO()
@@ -143,23 +114,15 @@ class PageFigure(Figure):
 
 
 def styled(draw: Callable[P, PageFigure]) -> Callable[P, PageFigure]:
-    """Draw in the project's style and fix the layout once, so that every later save writes the same bytes.
-
-    Parameters
-    ----------
-    draw : callable
-        A function that returns a figure.
-
-    Returns
-    -------
-    callable
-        The same function, its figure laid out.
-    """
+    """Draw in the project's style and fix the layout once, so that every later save writes the same bytes."""
 
     @wraps(draw)
     def draw_in_style(*args: P.args, **kwargs: P.kwargs) -> PageFigure:
-        with style():
+        with style(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
             figure = draw(*args, **kwargs)
+            for text in figure.findobj(Text):  # half a character, such as from a folder's name, cannot be saved
+                text.set_text(text.get_text().encode("utf-8", "replace").decode())
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
         return figure
@@ -167,21 +130,166 @@ def styled(draw: Callable[P, PageFigure]) -> Callable[P, PageFigure]:
     return draw_in_style
 
 
-def paradigm_handle(paradigm: str, label: str | None = None) -> Line2D:
-    """Return the legend entry of a paradigm.
+@styled
+def empty_card(sentence: str) -> PageFigure:
+    """A figure that says why there is nothing to draw."""
+    figure = PageFigure(figsize=(PAGE_WIDTH, 0.8))
+    figure.text(0.02, 0.5, sentence, va="center")
+    return figure
+
+
+def paradigm_order(names: Iterable[object]) -> list[str]:
+    """The names that occur, once each: paradigms as registered, schedules of several, then all others."""
+    found = list(dict.fromkeys(map(str, names)))
+    known = [*paradigms.PARADIGMS, *paradigms.SCHEDULES]
+    return sorted(found, key=lambda name: known.index(name) if name in known else len(known))
+
+
+def by_paradigm(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same items in the order of all figures."""
+    return {name: values[name] for name in paradigm_order(values)}
+
+
+def require_columns(table: pd.DataFrame, field: str, columns: Sequence[str]) -> None:
+    """Refuse a table that is empty or lacks a column that the figure reads."""
+    missing = [column for column in columns if column not in table.columns]
+    if missing:
+        raise UserError(f"{field} lacks the column {missing[0]!r}; give the columns {', '.join(columns)}.")
+    if table.empty:
+        raise UserError(f"{field} has no rows; give at least one.")
+
+
+def save(fig: Figure, name: str, folder: str | os.PathLike[str], provenance: Mapping[str, object]) -> Path:
+    """Write `<name>.svg`, `<name>.png` and, where both are there, `<name>.json`; return the SVG's path.
+
+    The same figure gives the same bytes at every save. Each file is written whole or not at all.
 
     Parameters
     ----------
-    paradigm : str
-        Code name, a key of `PARADIGM_STYLE`.
-    label : str, optional
-        Text beside it; the paradigm's name as shown by default.
-
-    Returns
-    -------
-    matplotlib.lines.Line2D
-        A short line in the paradigm's colour, marker and line style.
+    name : str
+        File name without ending: lower-case letters, digits, hyphens and underscores.
+    provenance : mapping
+        What the figure was drawn from; must fit into JSON.
     """
-    look = PARADIGM_STYLE[paradigm]
-    text = look.label if label is None else label
-    return Line2D([], [], color=look.color, marker=look.marker, linestyle=look.linestyle, label=text)
+    if NAME_PATTERN.fullmatch(name) is None:
+        raise UserError(f"name is {name!r}; use lower-case letters, digits, hyphens and underscores.")
+    try:
+        record = json.dumps(dict(provenance), indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"provenance does not fit into JSON ({error}); use strings, finite numbers, lists.") from error
+    contents = {
+        "png": rendered(fig, "png", metadata={"Software": None}),
+        "svg": rendered(fig, "svg", metadata={"Creator": None, "Date": None, "Title": name}),
+        "json": (record + "\n").encode(),
+    }
+    target = Path(folder)
+    parts = {ending: target / f".{name}.{ending}.{os.getpid()}.part" for ending in contents}
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for ending, part in parts.items():
+            part.write_bytes(contents[ending])
+        for ending, part in parts.items():  # none of them where the disk is too full for all
+            part.replace(target / f"{name}.{ending}")
+    except OSError as error:
+        raise OSError(
+            f"the figure {name!r} cannot be written into {str(target)!r} ({error.strerror}); "
+            "choose a folder that exists or can be made and that you may write to."
+        ) from error
+    finally:
+        for part in parts.values():
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+    return target / f"{name}.svg"
+
+
+def show(fig: Figure, name: str, results: Any = (), parameters: Mapping[str, Any] | None = None) -> None:
+    """Save the figure into `paths.figures_dir()` and display it with a folded line that says how it was made.
+
+    Parameters
+    ----------
+    name : str
+        As in `save`.
+    results : stored result, sequence of them, mapping of titles to sequences, or a record with its own "computed"
+        What the figure was drawn from; none where the notebook computed it.
+    parameters : mapping, optional
+        What the figure depends on; by default the notebook's parameters.
+    """
+    from IPython.display import display
+
+    record = _record(name, results, parameters)
+    save(fig, name, paths.figures_dir(), record)
+    display(fig)
+    text = f"how it was made: {record['rerun'] or 'outside of the notebooks'}"
+    display({"text/plain": text, "text/html": how_made(record, name)}, raw=True)
+
+
+def how_made(record: Mapping[str, Any], name: str = "", dated: bool = False) -> str:
+    """The folded line under a figure as HTML: what drew it, from which results, and the command that draws it again.
+
+    `record` is what `save` keeps beside the figure. Commit and date of what was computed here, which differ from one
+    execution to the next, are told where the line is `dated`.
+    """
+    origins: dict[str, list[str]] = {}
+    for entry in record.get("computed", ()):
+        origin = "recorded" if entry["recorded"] else "computed"
+        if entry["recorded"] or dated:
+            days = sorted(entry["dates"])
+            commits = ", ".join(f"<code>{_short(commit)}</code>" for commit in entry["commits"])
+            origin += f" {' to '.join(dict.fromkeys((days[0], days[-1])))}, commit {commits}"
+        origins.setdefault(origin, []).append(escape(entry["data"]))
+    made = [f"<code>{escape(record['notebook'])}</code>"] if record.get("notebook") else []
+    made += [f"{'; '.join(data)}: {origin}" for origin, data in origins.items()]
+    command = f"<pre>{escape(record['rerun'], quote=False)}</pre>" if record.get("rerun") else ""
+    opened = f'<details class="figure-note" data-figure="{name}"><summary>how it was made</summary>'
+    return f"{opened}<p>{'. '.join(made)}.</p>{command}</details>"
+
+
+def _short(commit: str) -> str:
+    """A commit's first digits, with the "+" of a tree that was not clean."""
+    return commit[:7] + ("+" if commit.endswith("+") else "") if commit else "none"
+
+
+def _record(name: str, results: Any, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What is kept beside a figure: notebook, results with commit and date, parameters, and the command."""
+    own = dict(results) if isinstance(results, Mapping) and "computed" in results else {}
+    groups: dict[str, list[Any]] = dict(results) if isinstance(results, Mapping) and not own else {}
+    for result in () if groups or own else results if isinstance(results, Iterable) else (results,):
+        groups.setdefault(result.summary["title"], []).append(result)
+    stem, values, options = _session(name)
+    command = ["papermill", f"notebooks/{stem}.ipynb", "out.ipynb", *options]
+    record: dict[str, Any] = figure_record(stem, groups, shlex.join(command))
+    record["parameters"] = dict(parameters or values)
+    if not stem:
+        record |= {"notebook": "", "rerun": ""}
+    if not groups:
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        here = {"data": "what is shown", "recorded": False, "commits": [paths.commit()], "dates": [today]}
+        record["computed"] = [here]
+    return record | own
+
+
+def _session(figure: str) -> tuple[str, dict[str, Any], list[str]]:
+    """Notebook that shows a figure, its parameters in this session, and papermill's options for changed ones."""
+    from IPython.core.getipython import get_ipython
+
+    shell, root = get_ipython(), paths.checkout()
+    names = {} if shell is None else shell.user_ns
+    for path in sorted((root / "notebooks").glob("*.ipynb")) if names and root else ():
+        cells = json.loads(path.read_text("utf-8"))["cells"]
+        if any(f'"{figure}"' in "".join(cell["source"]) for cell in cells):
+            usual: dict[str, Any] = {}
+            for cell in cells:
+                if "parameters" in cell["metadata"].get("tags", ()):
+                    exec("".join(cell["source"]), {}, usual)  # literals of the checkout's own notebook
+            usual.pop("__annotations__", None)
+            injected = "\n".join(source for source in names.get("In", ()) if source.startswith("# Parameters"))
+            wanted = [*usual, *re.findall(r"^(\w+) = ", injected, re.MULTILINE)]
+            values = {name: names[name] for name in wanted if name in names}
+            changed = {name: value for name, value in values.items() if name not in usual or value != usual[name]}
+            return path.stem, values, [part for item in changed.items() for part in ("-p", item[0], _as_text(item[1]))]
+    return "", {}, []
+
+
+def _as_text(value: Any) -> str:
+    """A parameter as it is written behind `-p`."""
+    return value if isinstance(value, str) else json.dumps(value) if isinstance(value, list | dict) else str(value)

@@ -1,19 +1,37 @@
 """What the tests of the figures share: reading a figure back from its drawn artists."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import combinations
+from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from fcamlib import paradigms
+
+Finder = Callable[[Figure, str], list[Artist]]
+
 
 @pytest.fixture
-def by_gid() -> Callable[[Figure, str], list[Artist]]:
+def by_gid() -> Finder:
     """Find the artists of a name."""
     return lambda fig, gid: fig.findobj(lambda artist: artist.get_gid() == gid)
+
+
+@pytest.fixture
+def data_of() -> Callable[[Figure | Axes, str], np.ndarray]:
+    """Points of the one line of a name, (T, 2)."""
+
+    def find(where: Figure | Axes, gid: str) -> np.ndarray:
+        (line,) = where.findobj(lambda artist: artist.get_gid() == gid)
+        return np.column_stack([line.get_xdata(), line.get_ydata()])  # type: ignore[attr-defined]
+
+    return find
 
 
 @pytest.fixture
@@ -50,17 +68,30 @@ def assert_legible() -> Callable[[Figure], None]:
     return check
 
 
+def linear_rgb(color: Any) -> np.ndarray:
+    """Light intensities of a colour's channels."""
+    channels = np.array(to_rgb(color))
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
 @pytest.fixture
-def assert_refused() -> Callable[[Callable[[], object], str], None]:
-    """Check that a call is refused with one sentence that matches."""
+def contrast() -> Callable[[Any, Any], float]:
+    """WCAG contrast of two colours."""
 
-    def check(draw: Callable[[], object], message: str) -> None:
-        with pytest.raises(ValueError, match=message) as caught:
-            draw()
-        sentence = str(caught.value)
-        assert sentence.endswith(".") and "\n" not in sentence
+    def ratio(one: Any, other: Any) -> float:
+        darker, lighter = sorted(float(linear_rgb(color) @ [0.2126, 0.7152, 0.0722]) for color in (one, other))
+        return (lighter + 0.05) / (darker + 0.05)
 
-    return check
+    return ratio
+
+
+@pytest.fixture
+def outsider() -> Iterator[str]:
+    """A paradigm that is registered from outside, for the length of a test."""
+    look: Any = {"label": "EM", "color": "#775500", "marker": "P", "linestyle": "-"}
+    found = paradigms.Paradigm(name="outside", needs="segments", loss=max, log_prob=max, **look)
+    yield paradigms.register(found).name
+    del paradigms.PARADIGMS[found.name]
 
 
 def shown_texts(fig: Figure) -> list[Text]:

@@ -1,30 +1,35 @@
-"""Curves: means, bands and marks against hand-computed values."""
+"""Curves: means, intervals, seeds and marks against hand-computed values, in the paradigms' styles, and legible."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from fcamlib import plots
+from fcamlib import paradigms, plots
+from fcamlib.errors import UserError
+from fcamlib.metrics import t_interval
 
+Data = Callable[[Figure | Axes, str], np.ndarray]
 PARADIGMS = ("soft", "hard", "lvml", "hybrid")
+METRICS = {"accuracy": "accuracy", "focus accuracy": "focus_accuracy", "SAIF": "saif"}
+ALPHAS = (0.2, 0.6, 1.0)
 # Quantile 0.975 of Student's t with 1, 2 and 4 degrees of freedom, from a printed table, by number of seeds.
 T_QUANTILE = {2: 12.7062, 3: 4.30265, 5: 2.77645}
 
 
-def a_history(num_seeds: int = 3, num_epochs: int = 8, names: tuple[str, ...] = PARADIGMS) -> pd.DataFrame:
+def a_history(num_seeds: int = 3, num_epochs: int = 8, names: Sequence[str] = PARADIGMS) -> pd.DataFrame:
     rng = np.random.default_rng(7)
     rows = [
-        (name, seed, epoch, *rng.uniform(0.3, 0.7, 3))
-        for name in names
-        for seed in range(num_seeds)
-        for epoch in range(1, num_epochs + 1)
-    ]
-    return pd.DataFrame(rows, columns=["paradigm", "seed", "epoch", "accuracy", "focus_accuracy", "saif"])
+        (name, seed, epoch, *rng.uniform(0.3, 0.7, 6))
+        for name in names for seed in range(num_seeds) for epoch in range(1, num_epochs + 1)
+    ]  # fmt: skip
+    columns = ["paradigm", "seed", "epoch", "accuracy", "focus_accuracy", "saif", "bleu4", "a_z", "s_y"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def some_curves() -> dict[str, np.ndarray]:
@@ -32,143 +37,266 @@ def some_curves() -> dict[str, np.ndarray]:
     return {name: np.stack([falling * scale for scale in (0.7, 0.8, 0.9)]) for name in PARADIGMS}
 
 
-def band_limits(ax: Axes, paradigm: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Horizontal positions, lower and upper edge of a drawn band."""
-    (band,) = [artist for artist in ax.collections if artist.get_gid() == f"band-{paradigm}"]
+def a_flow(points: int = 30) -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    rows = []
+    for setting in ("m = 2", "m = 3"):
+        for name in PARADIGMS[:3]:
+            columns = {c: np.sort(rng.uniform(0.1, 5.0, points)) for c in ("time", "mu", "nu", "largest", "downward")}
+            columns |= {c: rng.uniform(0.5, 3.0, points) for c in ("mu_ratio", "nu_ratio")}
+            columns["alpha"] = np.sort(rng.uniform(0.01, 1.0, points))
+            rows.append(pd.DataFrame(columns).assign(setting=setting, paradigm=name))
+    return pd.concat(rows, ignore_index=True)
+
+
+def a_sweep(num_seeds: int = 3, epochs: int = 6, highest: float = 2.0) -> pd.DataFrame:
+    rng = np.random.default_rng(5)
+    rows = [
+        (name, alpha, seed, epoch, 2.0 * epoch, *rng.uniform(0.5, highest, 2))
+        for name in PARADIGMS[:3] for alpha in ALPHAS for seed in range(num_seeds) for epoch in range(epochs)
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=["paradigm", "alpha", "seed", "epoch", "time", "loss", "incentive"])
+
+
+def band_of(ax: Axes, gid: str) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper edge of a drawn band at each place."""
+    (band,) = [artist for artist in ax.collections if artist.get_gid() == gid]
     vertices = np.asarray(band.get_paths()[0].vertices)
-    x = np.unique(vertices[:, 0])
-    low = np.array([vertices[np.isclose(vertices[:, 0], position), 1].min() for position in x])
-    high = np.array([vertices[np.isclose(vertices[:, 0], position), 1].max() for position in x])
-    return x, low, high
+    at = [vertices[np.isclose(vertices[:, 0], x), 1] for x in np.unique(vertices[:, 0])]
+    return np.array([y.min() for y in at]), np.array([y.max() for y in at])
 
 
 @pytest.mark.parametrize("num_seeds", [2, 3, 5])
-def test_learning_curve_bands_are_the_t_interval(
-    num_seeds: int, panel: Callable, texts_of: Callable, by_gid: Callable
+def test_learning_curves_are_means_with_t_intervals_and_every_seed(
+    num_seeds: int, panel: Callable, texts_of: Callable, data_of: Data
 ) -> None:
     history = a_history(num_seeds).sample(frac=1.0, random_state=0)  # row order carries no meaning
     fig = plots.learning_curves(history)
-    for title, metric in (("accuracy", "accuracy"), ("focus accuracy", "focus_accuracy"), ("SAIF", "saif")):
+    for title, metric in METRICS.items():
         ax = panel(fig, title)
-        x, low, high = band_limits(ax, "lvml")
-        (line,) = [line for line in ax.lines if line.get_gid() == "mean-lvml"]
-        assert x.tolist() == list(range(1, 9)) == list(line.get_xdata())
+        drawn, (low, high) = data_of(ax, f"mean-{metric}-lvml"), band_of(ax, f"band-{metric}-lvml")
+        assert drawn[:, 0].tolist() == list(range(1, 9))
+        rows = history[history["paradigm"] == "lvml"]
         for place, epoch in enumerate(range(1, 9)):
-            rows = history[(history["paradigm"] == "lvml") & (history["epoch"] == epoch)]
-            values = rows[metric].tolist()
+            values = rows.loc[rows["epoch"] == epoch, metric].tolist()
             mean = math.fsum(values) / num_seeds
             spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (num_seeds - 1))
             half = T_QUANTILE[num_seeds] * spread / math.sqrt(num_seeds)
-            assert line.get_ydata()[place] == pytest.approx(mean)
-            assert low[place] == pytest.approx(mean - half, abs=1e-5)
-            assert high[place] == pytest.approx(mean + half, abs=1e-5)
-    assert "95 % t-interval of the mean\nover the n seeds" in texts_of(fig)
-    assert f"LVML (n = {num_seeds})" in texts_of(fig)
+            assert drawn[place, 1] == pytest.approx(mean)
+            assert low[place] == pytest.approx(max(0.0, mean - half), abs=1e-5)
+            assert high[place] == pytest.approx(min(1.0, mean + half), abs=1e-5)
+        dots = {tuple(dot) for dot in np.round(data_of(ax, f"seeds-{metric}-lvml"), 9)}
+        assert dots == {tuple(row) for row in np.round(rows[["epoch", metric]].to_numpy(), 9)}
+    assert {"95 % t-interval of the mean", "single seeds", f"LVML (n = {num_seeds})"} <= set(texts_of(fig))
 
 
-def test_learning_curve_range_band_is_minimum_to_maximum(panel: Callable, texts_of: Callable, by_gid: Callable) -> None:
-    history = a_history(4)
-    fig = plots.learning_curves(history, band="range")
-    _, low, high = band_limits(panel(fig, "SAIF"), "hard")
-    groups = history[history["paradigm"] == "hard"].groupby("epoch")["saif"]
-    assert np.allclose(low, groups.min()) and np.allclose(high, groups.max())
-    assert "minimum to maximum\nover the n seeds" in texts_of(fig)
-
-
-def test_a_single_seed_is_a_plain_line_that_says_so(by_gid: Callable, texts_of: Callable) -> None:
-    history = pd.concat([a_history(1, names=("soft",)), a_history(3, names=("hard",))])
+def test_no_interval_of_a_share_leaves_its_range_and_the_axis_begins_below_the_lowest(panel: Callable) -> None:
+    values = pd.DataFrame({"paradigm": "soft", "seed": [0, 1], "epoch": 1, "focus_accuracy": [0.01, 0.3], "saif": 0.5})
+    history = pd.concat([values, values.assign(epoch=2)]).assign(accuracy=[0.99, 0.65, 0.97, 1.0])
     fig = plots.learning_curves(history)
-    assert by_gid(fig, "band-soft") == []
-    assert len(by_gid(fig, "band-hard")) == 3
+    for title, metric in METRICS.items():
+        low, high = band_of(panel(fig, title), f"band-{metric}-soft")
+        assert low.min() >= 0.0 and high.max() <= 1.0
+    assert panel(fig, "SAIF").get_yticks().min() == pytest.approx(0.4)
+    assert panel(fig, "focus accuracy").get_ylim()[0] < 0.0 < 1.0 < panel(fig, "focus accuracy").get_ylim()[1]
+
+
+def test_a_single_seed_is_a_plain_line_that_says_so_and_many_seeds_have_no_dots(
+    by_gid: Callable, texts_of: Callable
+) -> None:
+    fig = plots.learning_curves(pd.concat([a_history(1, names=("soft",)), a_history(3, names=("hard",))]))
+    assert by_gid(fig, "band-saif-soft") == by_gid(fig, "seeds-saif-soft") == []
+    assert len(by_gid(fig, "band-saif-hard")) == len(by_gid(fig, "seeds-saif-hard")) == 1
     assert {"SA (n = 1)", "HA (n = 3)"} <= set(texts_of(fig))
-    alone = plots.learning_curves(a_history(1))
-    assert not any("interval" in text for text in texts_of(alone))
+    assert not any("interval" in text for text in texts_of(plots.learning_curves(a_history(1))))
+    assert "single seeds" not in texts_of(plots.learning_curves(a_history(11)))
 
 
-def test_switch_is_marked_in_each_panel_at_its_epoch(by_gid: Callable, texts_of: Callable) -> None:
+def test_what_needs_the_foreground_is_left_out_where_it_is_not_known(texts_of: Callable, panel: Callable) -> None:
+    for bare in (a_history().drop(columns=["focus_accuracy", "saif"]), a_history().assign(focus_accuracy=np.nan)):
+        assert panel(plots.learning_curves(bare), "accuracy")
+    assert "focus accuracy" not in texts_of(plots.learning_curves(bare))
+    assert "Nothing to draw" in texts_of(plots.saif_over_tau({}))[0]
+
+
+def test_the_switch_is_marked_in_each_panel_at_its_epoch(by_gid: Callable, texts_of: Callable) -> None:
     fig = plots.learning_curves(a_history(), switch_epoch=5)
-    lines = by_gid(fig, "switch")
-    assert [ax.get_title() for ax in fig.axes if any(line.axes is ax for line in lines)] == [
-        "accuracy",
-        "focus accuracy",
-        "SAIF",
-    ]
+    lines = by_gid(fig, "mark")
+    assert [line.axes.get_title() for line in lines] == list(METRICS)
     assert all(list(line.get_xdata()) == [5, 5] for line in lines)
-    assert {line.get_color() for line in lines} == {plots.PARADIGM_STYLE["hybrid"].color}
     assert "hybrid turns from SA to HA\nafter epoch 5" in texts_of(fig)
 
 
-def test_curves_wear_their_paradigms_style(by_gid: Callable) -> None:
-    fig = plots.saif_over_tau(some_curves())
-    for name, look in plots.PARADIGM_STYLE.items():
-        (line,) = by_gid(fig, f"mean-{name}")
+def test_curves_wear_their_paradigms_style_from_outside_too(
+    by_gid: Callable, texts_of: Callable, outsider: str
+) -> None:
+    history = a_history(names=(*PARADIGMS, outsider))
+    fig = plots.learning_curves(history)
+    for name in (*PARADIGMS, outsider):
+        look, (line,) = paradigms.style_of(name), by_gid(fig, f"mean-saif-{name}")
         assert (line.get_color(), line.get_marker()) == (look.color, look.marker)
+    key = [text for text in texts_of(fig) if "(n = 3)" in text]
+    assert key == ["SA (n = 3)", "HA (n = 3)", "LVML (n = 3)", "EM (n = 3)", "hybrid (n = 3)"]
 
 
-def test_saif_over_tau_draws_means_bands_and_the_threshold(by_gid: Callable, texts_of: Callable) -> None:
-    fig = plots.saif_over_tau(some_curves(), tau=0.8)
-    (line,) = by_gid(fig, "mean-hybrid")
-    assert np.allclose(line.get_xdata(), np.arange(11) / 10)
-    assert line.get_ydata()[5] == pytest.approx(0.75 * 0.8)  # (1 - 0.5^2) times the mean of 0.7, 0.8, 0.9
-    _, low, high = band_limits(line.axes, "hybrid")
+def test_saif_over_tau_draws_means_bands_and_the_threshold(by_gid: Callable, texts_of: Callable, data_of: Data) -> None:
+    fig = plots.saif_over_tau(some_curves(), title="$\\frac 漢")
+    drawn = data_of(fig, "mean-saif-hybrid")
+    assert np.allclose(drawn[:, 0], np.arange(11) / 10)
+    assert drawn[5, 1] == pytest.approx(0.75 * 0.8)  # (1 - 0.5^2) times the mean of 0.7, 0.8, 0.9
+    low, high = band_of(fig.axes[0], "band-saif-hybrid")
     half = T_QUANTILE[3] * 0.1 * 0.75 / math.sqrt(3)
-    assert low[5] == pytest.approx(0.6 - half, abs=1e-5)
-    assert high[5] == pytest.approx(0.6 + half, abs=1e-5)
-    (mark,) = by_gid(fig, "tau")
+    assert (low[5], high[5]) == (pytest.approx(0.6 - half, abs=1e-5), pytest.approx(0.6 + half, abs=1e-5))
+    (mark,) = by_gid(fig, "mark")
     assert list(mark.get_xdata()) == [0.8, 0.8]
-    assert r"$\tau$ = 0.8" in texts_of(fig)
+    assert {r"$\tau$ = 0.8", "$\\frac 漢"} <= set(texts_of(fig))
 
 
-def test_curves_are_legible(assert_legible: Callable) -> None:
-    assert_legible(plots.learning_curves(a_history(), switch_epoch=4, title="digits"))
+def test_measures_are_drawn_over_the_setting_with_intervals_and_guessing(
+    by_gid: Callable, data_of: Data, texts_of: Callable, assert_legible: Callable
+) -> None:
+    frame = pd.concat(
+        [a_history(3, 1, PARADIGMS[:3]).assign(m=m, accuracy=0.9 - 0.001 * m) for m in (5, 20, 100)]
+    ).sample(frac=1.0, random_state=0)  # fmt: skip
+    frame.loc[(frame["m"] == 100) & (frame["paradigm"] == "lvml"), "saif"] = np.nan  # diverged
+    fig = plots.measures_over(frame, "m", "segments", log=True, chance={"focus_accuracy": [0.2, 0.05, 0.01]})
+    for metric in METRICS.values():
+        for name in PARADIGMS[:3]:
+            rows = frame[frame["paradigm"] == name].dropna(subset=[metric])
+            values = [group.to_numpy() for _, group in rows.groupby("m")[metric]]
+            drawn, (bars,) = data_of(fig, f"mean-{metric}-{name}"), by_gid(fig, f"band-{metric}-{name}")
+            np.testing.assert_allclose(drawn[:, 1], [v.mean() for v in values])
+            assert np.allclose(drawn[:, 0], [5, 20, 100][: len(values)], rtol=0.06)
+            for segment, v in zip(bars.get_segments(), values, strict=True):
+                np.testing.assert_allclose(segment[:, 1], np.clip(t_interval(v)[1:], 0, 1), atol=1e-12)
+    assert data_of(fig, "chance-focus_accuracy")[:, 1].tolist() == [0.2, 0.05, 0.01]
+    assert {"SA (n = 3)", "LVML (n = 3)", "guessing", "segments", "100"} <= set(texts_of(fig))
+    assert_legible(fig)
+    share = {"soft": 1.0, "hard": 0.0, "lvml": 0.5}
+    alone = plots.measures_over(frame.assign(share=frame["paradigm"].map(share)).query("m == 5"), "share", "share")
+    assert {name: data_of(alone, f"mean-saif-{name}")[0, 0] for name in share} == share, "where nothing is beside it"
+
+
+@pytest.mark.parametrize(
+    ("draw", "x", "columns"),
+    [
+        (plots.flow_curves, "time", ("mu", "nu")),
+        (plots.speed_ratios, "alpha", ("mu_ratio", "nu_ratio")),
+        (plots.curvature, "time", ("largest", "downward")),
+    ],
+)
+def test_each_panel_holds_its_settings_column(
+    draw: Callable, x: str, columns: tuple[str, str], assert_legible: Callable, data_of: Data
+) -> None:
+    flow = a_flow()
+    fig = draw(flow)
+    for row, setting in enumerate(("m = 2", "m = 3")):
+        assert fig.axes[2 * row].get_title(loc="left") == setting
+        for place, column in enumerate(columns):
+            for name in PARADIGMS[:3]:
+                rows = flow[(flow["setting"] == setting) & (flow["paradigm"] == name)]
+                assert np.allclose(data_of(fig.axes[2 * row + place], f"mean-{column}-{name}"), rows[[x, column]])
+    assert_legible(fig)
+
+
+def test_speed_ratios_say_whose_path_it_is_and_label_their_axes(texts_of: Callable, by_gid: Callable) -> None:
+    fig = plots.speed_ratios(a_flow())
+    lines = by_gid(fig, "mark")
+    assert len(lines) == 4 and all(list(line.get_ydata()) == [1, 1] for line in lines)
+    assert {"at the points along the path of", "equally fast", "0.05", "0.5"} <= set(texts_of(fig))
+
+
+def test_phase_portrait_shows_curves_and_training_apart(
+    texts_of: Callable, assert_legible: Callable, data_of: Data
+) -> None:
+    flow = a_flow()
+    points = pd.concat([a_flow(4).assign(seed=seed) for seed in (0, 1)])
+    fig = plots.phase_portrait(flow, points)
+    for ax in fig.axes:
+        for name in PARADIGMS[:3]:
+            curve, dots = (t[(t["paradigm"] == name) & (t["setting"] == ax.get_title())] for t in (flow, points))
+            assert np.allclose(data_of(ax, f"mean-nu-{name}"), curve[["mu", "nu"]])
+            assert np.allclose(data_of(ax, f"points-{name}"), dots[["mu", "nu"]])
+    assert "lines: closed form; marks: training, n = 2 seeds" in texts_of(fig)
+    assert_legible(fig)
+
+
+def test_fixed_focus_curves_are_means_bands_and_closed_forms(
+    assert_legible: Callable, texts_of: Callable, data_of: Data
+) -> None:
+    sweep = a_sweep()
+    fig = plots.fixed_focus_curves(
+        sweep.sample(frac=1.0, random_state=0), sweep[sweep["seed"] == 0].drop(columns="seed")
+    )
+    assert [ax.get_title() for ax in fig.axes[:3]] == ["SA", "HA", "LVML"]
+    for place, (measure, name) in enumerate((m, n) for m in ("loss", "incentive") for n in PARADIGMS[:3]):
+        for alpha in ALPHAS:
+            rows = sweep[(sweep["paradigm"] == name) & (sweep["alpha"] == alpha)]
+            table, ax = rows.pivot(index="epoch", columns="seed", values=measure), fig.axes[place]
+            assert np.allclose(data_of(ax, f"mean-{measure}-{alpha}")[:, 1], table.mean(axis=1))
+            assert np.allclose(data_of(ax, f"theory-{measure}-{alpha}")[:, 1], table[0])
+            half = T_QUANTILE[3] * table.std(axis=1, ddof=1) / np.sqrt(3)
+            assert np.allclose(band_of(ax, f"band-{measure}-{alpha}")[1], table.mean(axis=1) + half, rtol=1e-4)
+    assert {"95 % t-interval (n = 3)", "closed form", "single seeds"} <= set(texts_of(fig))
+    assert_legible(fig)
+    over_time = plots.fixed_focus_curves(sweep, x="time")
+    assert data_of(over_time.axes[0], "mean-loss-0.2")[:, 0].tolist() == [0, 2, 4, 6, 8, 10]
+    assert over_time.axes[3].get_xlabel() == "time $t$"
+
+
+def test_incentive_over_alpha_takes_the_last_epoch(texts_of: Callable, assert_legible: Callable, data_of: Data) -> None:
+    sweep = a_sweep()
+    rows = [(name, alpha, 0.25 + 0.5 * alpha) for name in PARADIGMS[:3] for alpha in (0.0, 1.0)]
+    fig = plots.incentive_over_alpha(sweep, pd.DataFrame(rows, columns=["paradigm", "alpha", "incentive"]))
+    last = sweep[sweep["epoch"] == 5]
+    for name in PARADIGMS[:3]:
+        drawn = data_of(fig, f"mean-incentive-{name}")
+        assert np.allclose(drawn[:, 1], last[last["paradigm"] == name].groupby("alpha")["incentive"].mean())
+        assert np.allclose(drawn[:, 0], ALPHAS, atol=0.02)
+    assert data_of(fig, "theory-incentive-hard").tolist() == [[0.0, 0.25], [1.0, 0.75]]
+    assert "HA (n = 3)" in texts_of(fig)
+    assert_legible(fig)
+
+
+def test_one_steep_curve_does_not_flatten_the_others(texts_of: Callable, assert_legible: Callable) -> None:
+    assert not any("logarithmic" in text for text in texts_of(plots.incentive_over_alpha(a_sweep())))
+    for draw in (plots.incentive_over_alpha, plots.fixed_focus_curves):
+        fig = draw(a_sweep(highest=9.0))
+        (said,) = [ax for ax in fig.axes if "logarithmic above 2" in ax.get_ylabel()]
+        heights = said.transData.transform([[0.0, value] for value in (0.0, 2.0, 9.0)])[:, 1]
+        assert heights[1] - heights[0] > heights[2] - heights[1]
+        assert_legible(fig)
+
+
+def test_cost_is_drawn_over_segments_a_column_a_way(data_of: Data, assert_legible: Callable) -> None:
+    rows = [
+        (p, way, m, 2.0 * m, m, 3.0 * m, 5.0 * m)
+        for p in PARADIGMS[:3]
+        for way in ("bank", "all")
+        for m in (100, 2, 20)
+    ]
+    costs = pd.DataFrame(rows, columns=["paradigm", "way", "num_segments", "median", "low", "high", "peak_mb"])
+    costs.loc[costs["way"] == "all", "median"] *= 7
+    fig = plots.cost_over_segments(costs, {"all": "all at once", "bank": "distinct segments in chunks of any size"})
+    assert [ax.get_title() for ax in fig.axes[:2]] == ["all at once", "distinct segments in\nchunks of any size"]
+    assert data_of(fig.axes[0], "mean-median-hard").tolist() == [[2, 28], [20, 280], [100, 1400]]
+    assert data_of(fig.axes[3], "mean-peak_mb-hard").tolist() == [[2, 10], [20, 100], [100, 500]]
+    bars: Any = fig.axes[1].collections[0]
+    assert bars.get_segments()[0].tolist() == [[2, 2], [2, 6]]
+    assert_legible(fig)
+    with pytest.raises(UserError, match="holds bank; give a heading"):
+        plots.cost_over_segments(costs, {"all": "all at once"})
+
+
+def test_curves_of_all_epochs_are_legible(assert_legible: Callable) -> None:
+    assert_legible(plots.learning_curves(a_history(num_epochs=30), switch_epoch=4, title="digits"))
+    assert_legible(plots.caption_curves(a_history(), 4))
     assert_legible(plots.saif_over_tau(some_curves(), title="digits"))
 
 
-def history_with(**changes: Any) -> pd.DataFrame:
-    return a_history().assign(**changes)
-
-
-REFUSED = {
-    "unknown paradigm in curves": (lambda: plots.saif_over_tau({"SA": np.zeros((2, 3))}), "unknown paradigm 'SA'"),
-    "unknown paradigm in history": (
-        lambda: plots.learning_curves(history_with(paradigm="sharp")),
-        "unknown paradigm 'sharp'",
-    ),
-    "missing column": (
-        lambda: plots.learning_curves(a_history().drop(columns="saif")),
-        "history lacks the column 'saif'",
-    ),
-    "no rows": (lambda: plots.learning_curves(a_history().iloc[:0]), "history has no rows"),
-    "accuracy in percent": (
-        lambda: plots.learning_curves(history_with(accuracy=61.0)),
-        r"give finite values in \[0, 1\]",
-    ),
-    "NaN": (lambda: plots.learning_curves(history_with(saif=np.nan)), "give finite values"),
-    "ragged seeds": (lambda: plots.learning_curves(a_history().iloc[:-1]), "seeds of 'hybrid' with different epochs"),
-    "repeated rows": (
-        lambda: plots.learning_curves(pd.concat([a_history(), a_history()])),
-        "two rows for one seed and epoch of 'soft'",
-    ),
-    "unknown band": (lambda: plots.learning_curves(a_history(), band="sd"), "band is 'sd'; use one of t, range"),
-    "switch outside": (
-        lambda: plots.learning_curves(a_history(), switch_epoch=99),
-        "epoch of the hybrid's history, 1 to 8",
-    ),
-    "switch without hybrid": (
-        lambda: plots.learning_curves(a_history(names=("soft",)), switch_epoch=2),
-        "history has no paradigm 'hybrid'",
-    ),
-    "rising SAIF": (lambda: plots.saif_over_tau({"soft": [[0.1, 0.2]]}), "rises with tau, which SAIF cannot"),
-    "curve of one axis": (lambda: plots.saif_over_tau({"soft": [0.2, 0.1]}), r"give an array of shape \(any, any\)"),
-    "uneven thresholds": (
-        lambda: plots.saif_over_tau({"soft": [[0.2, 0.1]], "hard": [[0.2, 0.1, 0.0]]}),
-        r"curves\['hard'\] has 3 thresholds; give 2",
-    ),
-    "falling taus": (lambda: plots.saif_over_tau({"soft": [[0.2, 0.1]]}, taus=[1.0, 0.0]), "taus does not rise"),
-    "tau outside": (lambda: plots.saif_over_tau(some_curves(), tau=1.5), "tau is 1.5; give a threshold"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_wrong_input_is_refused_in_one_sentence(case: str, assert_refused: Callable) -> None:
-    assert_refused(*REFUSED[case])
+@pytest.mark.parametrize("column", ["paradigm", "seed", "epoch", "accuracy"])
+def test_a_table_without_a_column_or_row_is_refused_in_one_sentence(column: str) -> None:
+    with pytest.raises(UserError, match=f"^history lacks the column '{column}'; give the columns .*\\.$"):
+        plots.learning_curves(a_history().drop(columns=column))
+    with pytest.raises(UserError, match=r"^history has no rows; give at least one\.$"):
+        plots.learning_curves(a_history().iloc[:0])

@@ -1,17 +1,21 @@
-"""Focus-prediction heatmaps: which number stands where, and the outlined SAIF cell."""
+"""Heatmaps: which number stands where, the outlined cell of SAIF, and gains in the cell of their networks."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-from matplotlib.colors import to_rgb
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from fcamlib import plots
-from fcamlib.plots.heatmaps import DARK_CELL, SHARE_COLORS, SHARE_SCALE
+from fcamlib.errors import UserError
+from fcamlib.plots.heatmaps import DARK_CELL, GAIN_COLORS, SHARE_COLORS, SHARE_SCALE
 from fcamlib.plots.look import CARD, INK
 
 PARADIGMS = ("soft", "hard", "lvml", "hybrid")
-WEIGHTS = (0.2126, 0.7152, 0.0722)  # of linear red, green and blue in luminance
+MINUS, OR_SO = "\N{MINUS SIGN}", "\N{PLUS-MINUS SIGN}"
 
 
 def a_histogram() -> np.ndarray:
@@ -22,81 +26,87 @@ def a_histogram() -> np.ndarray:
     return percent
 
 
-def test_heatmap_prints_each_cell_at_its_scores(panel: Callable) -> None:
-    fig = plots.focus_prediction_heatmaps({"test": {"soft": a_histogram(), "hybrid": a_histogram().T}}, "digits")
-    printed = {tuple(np.round(text.get_position(), 6)): text.get_text() for text in panel(fig, "SA").texts}
-    assert len(printed) == 25
-    assert printed[0.9, 0.9] == "41"  # a_z high, s_y high
-    assert printed[0.9, 0.1] == "7"  # a_z high, s_y low
-    assert printed[0.1, 0.9] == "23"  # a_z low, s_y high
-    assert printed[0.1, 0.1] == "13"
-    assert printed[0.7, 0.3] == "10"
-    assert printed[0.5, 0.5] == "<1"
-    assert printed[0.3, 0.3] == ""
-    turned = {tuple(np.round(text.get_position(), 6)): text.get_text() for text in panel(fig, "hybrid").texts}
-    assert turned[0.9, 0.1] == "23"
+def printed(ax: Axes) -> dict[tuple[float, float], str]:
+    """Text at each cell, by the numbers of the cell from the lower left corner."""
+    return {(text.get_position()[0] - 0.5, text.get_position()[1] - 0.5): text.get_text() for text in ax.texts}
+
+
+def test_each_cell_is_printed_and_shaded_at_its_scores(panel: Callable) -> None:
+    fig = plots.focus_prediction_heatmaps({"test": {"hybrid": a_histogram().T, "soft": a_histogram()}})
+    ax = panel(fig, "SA")
+    cells = printed(ax)
+    assert len(cells) == 25 and not ax.xaxis_inverted() and not ax.yaxis_inverted()
+    assert (cells[4, 4], cells[4, 0], cells[0, 4], cells[0, 0]) == ("41", "7", "23", "13")  # at (a_z, s_y)
+    assert (cells[3, 1], cells[2, 2], cells[1, 1]) == ("10", "<1", "")
+    assert printed(panel(fig, "hybrid"))[4, 0] == "23"
+    shares = np.asarray(ax.collections[0].get_array()).reshape(5, 5)  # rows upwards
+    assert (shares[0, 4], shares[4, 0]) == (7.0, 23.0)
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0", ".2", ".4", ".6", ".8", "1"]
     assert fig.get_supxlabel() == "attention on the foreground, $a_z$"
     assert fig.get_supylabel() == "prediction score of the true label, $s_y$"
 
 
-def test_heatmap_shades_the_cell_that_its_number_describes(panel: Callable) -> None:
-    ax = panel(plots.focus_prediction_heatmaps({"test": {"soft": a_histogram()}}), "SA")
-    (mesh,) = ax.collections
-    corners = mesh.get_coordinates()
-    centres = (corners[:-1, :-1] + corners[1:, 1:]) / 2
-    values = np.asarray(mesh.get_array()).reshape(5, 5)
-    shaded = {tuple(np.round(centres[cell], 6)): values[cell] for cell in np.ndindex(5, 5)}
-    assert shaded[0.9, 0.1] == 7.0
-    assert shaded[0.1, 0.9] == 23.0
-    assert not ax.xaxis_inverted() and not ax.yaxis_inverted()
-
-
-def test_heatmaps_share_one_scale_and_outline_the_saif_cell(by_gid: Callable) -> None:
+def test_heatmaps_share_one_scale_and_outline_the_saif_cell(by_gid: Callable, assert_legible: Callable) -> None:
     histograms = {name: a_histogram() for name in PARADIGMS}
-    fig = plots.focus_prediction_heatmaps({"train": histograms, "test": histograms})
+    fig = plots.focus_prediction_heatmaps({"$\\frac 漢": histograms, "test": histograms})
     meshes = [ax.collections[0] for ax in fig.axes[:8]]
     assert {(mesh.norm.vmin, mesh.norm.vmax) for mesh in meshes} == {(0.0, 100.0)}
     outlines = by_gid(fig, "saif-cell")
-    assert len(outlines) == 8
-    for outline in outlines:
-        assert np.allclose(outline.get_bbox().extents, [0.8, 0.8, 1.0, 1.0])
+    assert [outline.get_bbox().extents.tolist() for outline in outlines] == [[4, 4, 5, 5]] * 8
     assert [ax.get_title() for ax in fig.axes[:4]] == ["SA", "HA", "LVML", "hybrid"]
-    assert (fig.axes[0].get_ylabel(), fig.axes[4].get_ylabel()) == ("train", "test")
+    assert (fig.axes[0].get_ylabel(), fig.axes[4].get_ylabel()) == ("$\\frac 漢", "test")
+    assert_legible(fig)
+    assert_legible(plots.focus_prediction_heatmaps({"test": histograms}))
 
 
-def test_numbers_have_contrast_in_every_cell() -> None:
-    def luminance(color: str | tuple[float, float, float]) -> float:
-        channels = np.asarray(to_rgb(color), dtype=float)
-        return float(np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4) @ WEIGHTS)
+def test_data_without_foreground_have_a_card_that_says_so(texts_of: Callable[[Figure], list[str]]) -> None:
+    nothings: list[dict[str, Any]] = [{}, {"test": {}}]
+    for nothing in nothings:
+        assert texts_of(plots.focus_prediction_heatmaps(nothing)) == [
+            "Nothing to draw: the data do not say which segments are the foreground."
+        ]
 
+
+def test_caption_heatmap_has_a_z_to_the_right_and_s_y_upwards(panel: Callable, assert_legible: Callable) -> None:
+    percent = np.array([[10.0, 0.0, 5.0], [0.4, 20.0, 4.6], [0.0, 0.0, 60.0]])  # [a_z bin, s_y bin]
+    fig = plots.caption_heatmaps({"soft": percent, "hard": percent.T, "hybrid": percent})
+    cells = printed(panel(fig, "SA"))
+    assert (cells[0, 2], cells[2, 2], cells[2, 0], cells[1, 0], cells[1, 2]) == ("5", "60", "", "<1", "5")
+    assert printed(panel(fig, "HA"))[0, 2] == ""
+    assert_legible(fig)
+
+
+def test_numbers_have_contrast_in_every_cell(contrast: Callable[[Any, Any], float]) -> None:
     for percent in np.linspace(0, 100, 201):
-        pair = luminance(SHARE_COLORS(SHARE_SCALE(percent))), luminance(CARD if percent >= DARK_CELL else INK)
-        assert (max(pair) + 0.05) / (min(pair) + 0.05) > 4.0, percent
+        color = CARD if percent >= DARK_CELL else INK
+        assert contrast(SHARE_COLORS(SHARE_SCALE(percent)), color) > 4.0, percent
+    assert min(contrast(GAIN_COLORS(place), INK) for place in np.linspace(0, 1, 21)) > 6.0
 
 
-def test_heatmaps_are_legible(assert_legible: Callable) -> None:
-    histograms = {name: a_histogram() for name in PARADIGMS}
-    assert_legible(plots.focus_prediction_heatmaps({"train": histograms, "test": histograms}, "digits"))
-    assert_legible(plots.focus_prediction_heatmaps({"test": histograms}, "digits"))
+def gains(**changes: Any) -> pd.DataFrame:
+    rows = []
+    for place, (focus, classifier) in enumerate([(f, c) for f in ("linear", "mlp:3x64:batch") for c in ("a", "b")]):
+        row = {"focus": focus, "classifier": classifier, "verdict": "holds", "n": 5}
+        for metric, mean in (("saif", 0.1 * place - 0.1), ("accuracy", -0.01)):
+            row |= {metric: mean, f"{metric}_low": mean - 0.02, f"{metric}_high": mean + 0.02}
+        rows.append(row)
+    return pd.DataFrame(rows).assign(**changes)
 
 
-REFUSED = {
-    "unknown paradigm in histograms": (
-        lambda: plots.focus_prediction_heatmaps({"test": {"softmax": a_histogram()}}),
-        "unknown paradigm 'softmax'; use one of soft, hard, lvml, hybrid",
-    ),
-    "no histogram": (lambda: plots.focus_prediction_heatmaps({}), "histograms is empty"),
-    "histogram shape": (
-        lambda: plots.focus_prediction_heatmaps({"test": {"soft": np.ones((5, 4)) * 5}}),
-        r"has shape \(5, 4\); give an array of shape \(5, 5\)",
-    ),
-    "histogram of fractions": (
-        lambda: plots.focus_prediction_heatmaps({"test": {"soft": a_histogram() / 100}}),
-        "sums to 1; give percent",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_wrong_input_is_refused_in_one_sentence(case: str, assert_refused: Callable) -> None:
-    assert_refused(*REFUSED[case])
+def test_a_gain_stands_in_the_cell_of_its_networks(texts_of: Callable, assert_legible: Callable) -> None:
+    fig = plots.gain_heatmap(gains())
+    ax = fig.axes[0]
+    cells = printed(ax)
+    assert cells[0, 0] == f"{MINUS}0.100\n{OR_SO} 0.020\nholds" and cells[1, 1] == f"+0.200\n{OR_SO} 0.020\nholds"
+    assert ax.yaxis_inverted() and [label.get_text() for label in ax.get_yticklabels()] == ["linear", "mlp:3x64:batch"]
+    shades: Any = ax.collections[0]
+    np.testing.assert_allclose(shades.get_array(), [[-0.1, 0.0], [0.1, 0.2]], atol=1e-12)
+    assert shades.norm.vmin == -shades.norm.vmax and shades.norm(0.0) == 0.5
+    assert texts_of(fig).count(f"{MINUS}0.010\n{OR_SO} 0.020") == 4
+    assert_legible(fig)
+    alone = plots.gain_heatmap(
+        gains(saif_low=np.nan, saif_high=np.nan, verdict="undecided", accuracy=[np.nan, 0, 0, 0])
+    )
+    assert {"+0.200\nundecided", "diverged"} <= set(texts_of(alone))
+    with pytest.raises(UserError, match="lacks the column 'verdict'"):
+        plots.gain_heatmap(gains().drop(columns="verdict"))

@@ -1,11 +1,13 @@
-"""Colours, style, display in a notebook, and saving."""
+"""Colours for every reader and page, the same bytes at every save, and figures that say how they were made."""
 
 import ast
 import json
 from collections.abc import Callable
-from io import BytesIO
+from html import escape
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -14,12 +16,18 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from PIL import Image
 
-from fcamlib import plots
-from fcamlib.plots.look import CARD, FAINT_INK, INK, PageFigure
+from fcamlib import paradigms, paths, plots
+from fcamlib.errors import UserError
+from fcamlib.plots.curves import alpha_looks
+from fcamlib.plots.estimates import VERDICT_STYLE
+from fcamlib.plots.look import CARD, FAINT_INK, INK
+from fcamlib.store import Result
 
+Contrast = Callable[[Any, Any], float]
+COLORS = [paradigms.style_of(name).color for name in ("soft", "hard", "lvml", "hybrid")]
 DARK_PAGE = "#14181e"
+CSS = Path(__file__).resolve().parents[2] / "book" / "_static" / "custom.css"
 
 
 def a_figure() -> Figure:
@@ -31,27 +39,6 @@ def a_picture_figure() -> Figure:
     return plots.sample_mosaics(np.zeros((1, 3, 4, 4)), np.array([[False, True, False]]), ["bird"])
 
 
-def linear_rgb(color: str) -> np.ndarray:
-    """Light intensities of a colour's channels."""
-    channels = np.array(to_rgb(color))
-    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-
-
-def luminance(color: str) -> float:
-    """WCAG relative luminance."""
-    return float(linear_rgb(color) @ [0.2126, 0.7152, 0.0722])
-
-
-def contrast(one: str, other: str) -> float:
-    darker, lighter = sorted((luminance(one), luminance(other)))
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-def lightness(color: str) -> float:
-    """CIE L*, what is left of a colour in a grey print."""
-    return 116 * luminance(color) ** (1 / 3) - 16
-
-
 def lab(linear: np.ndarray) -> np.ndarray:
     """CIE L*a*b* (D65) of linear sRGB."""
     to_xyz = np.array(
@@ -61,19 +48,34 @@ def lab(linear: np.ndarray) -> np.ndarray:
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
+def linear_rgb(color: Any) -> np.ndarray:
+    """Light intensities of a colour's channels."""
+    channels = np.array(to_rgb(color))
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
+def on_a_dark_page(color: str) -> np.ndarray:
+    """A colour after CSS's invert(1) hue-rotate(180deg), screened over the page."""
+    turn = np.array([[-0.574, 1.43, 0.144], [0.426, 0.43, 0.144], [0.426, 1.43, -0.856]])
+    shown = np.clip(turn @ (1 - np.array(to_rgb(color))), 0, 1)
+    return 1 - (1 - shown) * (1 - np.array(to_rgb(DARK_PAGE)))
+
+
 def test_each_paradigm_has_its_own_colour_marker_and_line() -> None:
-    looks = list(plots.PARADIGM_STYLE.values())
-    assert dict(plots.PARADIGM_LABEL) == {"soft": "SA", "hard": "HA", "lvml": "LVML", "hybrid": "hybrid"}
-    for field in ("color", "marker", "linestyle"):
-        assert len({getattr(look, field) for look in looks}) == 4
+    looks = [paradigms.style_of(name) for name in ("soft", "hard", "lvml", "hybrid", "logit_mixture")]
+    for field in ("label", "color", "marker"):
+        assert len({getattr(look, field) for look in looks}) == 5
+    assert len({look.linestyle for look in looks[:4]}) == 4
 
 
-def test_colours_differ_in_a_grey_print_and_hold_on_white_and_dark_pages() -> None:
-    colors = [look.color for look in plots.PARADIGM_STYLE.values()]
-    assert min(abs(lightness(a) - lightness(b)) for a, b in combinations(colors, 2)) > 6.5
-    for color in colors:
-        assert contrast(color, CARD) > 2.8
+def test_colours_differ_in_a_grey_print_and_hold_on_white_and_dark_pages(contrast: Contrast) -> None:
+    lightness = [lab(linear_rgb(color))[0] for color in COLORS]
+    assert min(abs(one - other) for one, other in combinations(lightness, 2)) > 6.5
+    for color in [*COLORS, *(look.color for look in alpha_looks(np.linspace(0, 1, 5)).values())]:
+        assert contrast(color, CARD) > 2.7
+    for color in COLORS:
         assert contrast(color, DARK_PAGE) > 2.8
+        assert contrast(on_a_dark_page(color), DARK_PAGE) > 3.0
 
 
 # Machado, Oliveira and Fernandes (2009), full deficiency, on linear sRGB.
@@ -87,112 +89,142 @@ def test_colours_differ_in_a_grey_print_and_hold_on_white_and_dark_pages() -> No
     ids=["protanopia", "deuteranopia", "tritanopia"],
 )
 def test_colours_stay_apart_for_colour_blind_readers(deficiency: list[list[float]]) -> None:
-    seen = []
-    for look in plots.PARADIGM_STYLE.values():
-        seen.append(lab(np.array(deficiency) @ linear_rgb(look.color)))
-    assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > 25
+    for colors, apart in ((COLORS, 25), ([to_rgb(tuple(on_a_dark_page(color))) for color in COLORS], 10)):
+        seen = [lab(np.array(deficiency) @ linear_rgb(color)) for color in colors]
+        assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > apart
 
 
-def test_writing_has_contrast_on_the_card() -> None:
-    assert contrast(INK, CARD) > 12
-    assert contrast(FAINT_INK, CARD) > 4.5
+def test_writing_has_contrast_on_the_card_and_on_dark_pages(contrast: Contrast) -> None:
+    for ink in (INK, FAINT_INK):
+        assert contrast(ink, CARD) > 7
+        assert contrast(on_a_dark_page(ink), DARK_PAGE) > 7
+    assert min(contrast(look["color"], CARD) for look in VERDICT_STYLE.values()) > 4.5
+    assert "filter: invert(1) hue-rotate(180deg)" in CSS.read_text() and "mix-blend-mode: screen" in CSS.read_text()
 
 
 def test_style_ignores_and_restores_the_users_settings(by_gid: Callable) -> None:
     with matplotlib.rc_context({"font.size": 31.0, "axes.grid": False, "lines.linewidth": 9.0}):
         fig = a_figure()
         assert matplotlib.rcParams["font.size"] == 31.0
-    assert by_gid(fig, "mean-soft")[0].get_linewidth() == 1.8
-    with plots.style():
-        assert matplotlib.rcParams["svg.hashsalt"]
+    assert by_gid(fig, "mean-saif-soft")[0].get_linewidth() == 1.8
 
 
 def test_figures_show_themselves_in_a_notebook_and_leave_no_pyplot_state() -> None:
     before = plt.get_fignums()
     fig = a_figure()
-    assert isinstance(fig, plots.PageFigure)
     data, _ = DisplayFormatter().format(fig)
     assert data["image/png"][:8] == b"\x89PNG\r\n\x1a\n"
-    assert data["image/png"] == fig._repr_png_()
-    assert plt.get_fignums() == before
+    assert data["image/png"] == fig._repr_png_() and plt.get_fignums() == before  # type: ignore[attr-defined]
 
 
-def test_plots_import_nothing_else_of_the_package() -> None:
+def test_plots_import_little_of_the_package_and_no_torch() -> None:
+    allowed = ("fcamlib.plots", "fcamlib.paradigms", "fcamlib.errors", "fcamlib.paths", "fcamlib.provenance")
     for source in Path(plots.__file__).parent.glob("*.py"):
-        for node in ast.walk(ast.parse(source.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            for name in names:
-                assert name.split(".")[0] != "torch"
-                assert not name.startswith("fcamlib") or name.startswith("fcamlib.plots")
+        for node in ast.parse(source.read_text()).body:
+            if isinstance(node, ast.ImportFrom) and node.module == "fcamlib":
+                assert {alias.name for alias in node.names} <= {"paradigms", "paths"}
+            elif isinstance(node, ast.ImportFrom) and str(node.module).startswith(("fcamlib", "torch")):
+                assert str(node.module).startswith(allowed), source.name
 
 
 @pytest.mark.parametrize("draw", [a_figure, a_picture_figure])
 def test_saving_twice_and_drawing_anew_write_the_same_bytes(draw: Callable, tmp_path: Path) -> None:
     fig = draw()
     folders = [tmp_path / part for part in ("first", "second", "anew")]
+    record = {"runs": ["a", "b"], "commit": "0" * 7}
     for folder, figure in zip(folders, (fig, fig, draw()), strict=True):
-        saved = plots.save(figure, "key-figure", folder, {"runs": ["a", "b"], "commit": "0" * 7})
-        assert saved == folder / "key-figure.svg"
+        assert plots.save(figure, "key-figure", folder, record) == folder / "key-figure.svg"
         assert sorted(path.name for path in folder.iterdir()) == ["key-figure.json", "key-figure.png", "key-figure.svg"]
     for ending in ("svg", "png", "json"):
         assert len({(folder / f"key-figure.{ending}").read_bytes() for folder in folders}) == 1
-    svg = (folders[0] / "key-figure.svg").read_text()
-    assert "<dc:date>" not in svg
-    assert json.loads((folders[0] / "key-figure.json").read_text()) == {"runs": ["a", "b"], "commit": "0" * 7}
+    assert "<dc:date>" not in (folders[0] / "key-figure.svg").read_text()
+    assert json.loads((folders[0] / "key-figure.json").read_text()) == record
+    pixels = plt.imread(folders[0] / "key-figure.png")
+    assert pixels.shape[1] == 1280, "6.4 inches at 200 dots per inch"
+    assert np.allclose(pixels[0, 0], 1.0) and pixels[..., 3].min() == 1.0, "an opaque card"
 
 
-def test_saved_pictures_have_the_fixed_size_on_an_opaque_card(tmp_path: Path) -> None:
-    plots.save(a_figure(), "tau", tmp_path, {})
-    pixels = plt.imread(tmp_path / "tau.png")
-    assert pixels.shape[:2] == (860, 1280)  # 4.3 by 6.4 inches at 200 dots per inch
-    assert np.allclose(pixels[0, 0], 1.0) and pixels[..., 3].min() == 1.0
-
-
-def test_a_folder_that_cannot_be_written_is_one_clear_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
+@pytest.mark.parametrize("full_at", range(1, 4))
+def test_a_full_disk_leaves_all_of_the_old_figure_and_no_record_of_a_new_one(
+    full_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fig = a_figure()
+    plots.save(fig, "old", tmp_path, {"version": 1})
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    written, write = [], Path.write_bytes
+
+    def until_full(self: Path, content: bytes) -> int:
+        written.append(self)
+        if len(written) % 3 != full_at % 3:
+            return write(self, content)
+        write(self, content[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", until_full)
+    for name in ("old", "new"):
+        written.clear()
+        with pytest.raises(OSError, match=rf"^the figure '{name}' cannot be written into .*No space left.*\.$"):
+            plots.save(fig, name, tmp_path, {"version": 2})
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("name", "record", "message"),
+    [
+        ("../up", {}, "name is '../up'; use lower-case letters"),
+        ("up", {"x": {1, 2}}, "provenance does not fit into JSON"),
+    ],
+)
+def test_what_cannot_be_saved_is_refused_in_one_sentence(
+    name: str, record: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=message):
+        plots.save(a_figure(), name, tmp_path, record)
+    (tmp_path / "file").write_text("in the way")
     with pytest.raises(
         OSError, match=r"^the figure 'tau' cannot be written into '.*file' \(.+\); choose a folder .*\.$"
     ):
-        plots.save(fig, "tau", tmp_path / "file", {})
+        plots.save(a_figure(), "tau", tmp_path / "file", {})
 
 
-def test_a_failed_save_leaves_the_old_files_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fig = a_figure()
-    plots.save(fig, "tau", tmp_path, {"version": 1})
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+def test_a_shown_figure_says_how_it_was_made_and_keeps_the_parameters_of_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FCAM_FIGURES", str(tmp_path / "figures"))
+    monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
+    for place, title, commit, date in (
+        ("recorded/a", "<one>", "aaaaaaaaaaaa", "2029-01-01"),
+        ("recorded/b", "<one>", "bbbbbbbbbbbb+", "2029-02-01"),
+        ("results/c", "two", "cccccccccccc", "2030-03-03"),
+    ):
+        (tmp_path / place).mkdir(parents=True)
+        summary = {"title": title, "provenance": {"commit": commit, "date": date}}
+        (tmp_path / place / "summary.json").write_text(json.dumps(summary))
+    results: list[Result[Any]] = [Result(tmp_path / place) for place in ("recorded/a", "recorded/b", "results/c")]
+    given = {"dataset": "folder:a b&c", "seeds": [0, 1], "num_segments": 9, "momentum": 0.5}
+    session = SimpleNamespace(user_ns=given | {"In": ["", "# Parameters\nmomentum = 0.5\n"]})
+    monkeypatch.setattr("IPython.core.getipython.get_ipython", lambda: session)
+    monkeypatch.setattr("IPython.display.display", lambda shown, raw=False: displayed.append(shown))
+    displayed: list[Any] = []
+    plots.show(figure := a_figure(), "saif-over-tau", results)
+    picture, note = displayed
+    assert picture is figure
+    assert note["text/plain"].startswith(
+        "how it was made: papermill notebooks/02_accuracy_and_saif.ipynb out.ipynb -p "
+    )
+    for option in ("-p dataset 'folder:a b&c'", "-p seeds '[0, 1]'", "-p num_segments 9", "-p momentum 0.5"):
+        assert option in note["text/plain"] and escape(option, quote=False) in note["text/html"]
+    commits = "<code>aaaaaaa</code>, <code>bbbbbbb+</code>"
+    assert note["text/html"].startswith("<details")
+    assert f"&lt;one&gt;: recorded 2029-01-01 to 2029-02-01, commit {commits}. two: computed." in note["text/html"]
+    record = json.loads((tmp_path / "figures" / "saif-over-tau.json").read_text())
+    assert record["rerun"] in note["text/plain"] and given.items() <= record["parameters"].items()
+    assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".json", ".png", ".svg"}
+    assert "two: computed 2030-03-03, commit <code>ccccccc</code>" in plots.how_made(record, dated=True)
 
-    def disk_full(self: Path, content: bytes) -> int:
-        with self.open("wb") as stream:
-            stream.write(content[:10])
-        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", disk_full)
-    with pytest.raises(OSError, match="No space left on device"):
-        plots.save(fig, "tau", tmp_path, {"version": 2})
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-REFUSED = {
-    "file name": (lambda: plots.save(a_figure(), "../up", ".", {}), "name is '../up'; use lower-case letters"),
-    "provenance": (lambda: plots.save(a_figure(), "up", ".", {"x": {1, 2}}), "provenance does not fit into JSON"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_wrong_input_is_refused_in_one_sentence(case: str, assert_refused: Callable) -> None:
-    assert_refused(*REFUSED[case])
-
-
-def test_curves_are_kept_in_few_colours_and_photographs_in_all() -> None:
-    draws = np.random.default_rng(0)
-    kinds = {}
-    for name, picture in (("curves", np.ones((40, 40, 3))), ("photograph", draws.random((40, 40, 3)))):
-        fig = PageFigure(figsize=(2, 2))
-        ax = fig.subplots()
-        ax.imshow(picture)
-        ax.plot([0, 39], [0, 39])
-        kinds[name] = Image.open(BytesIO(fig._repr_png_()))
-    assert (kinds["curves"].mode, kinds["photograph"].mode) == ("P", "RGB")
-    assert kinds["curves"].size == (200, 200)
+def test_what_is_shown_outside_of_the_notebooks_claims_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FCAM_FIGURES", str(tmp_path))
+    plots.show(a_figure(), "of-my-own", parameters={"seeds": [3]})
+    record = json.loads((tmp_path / "of-my-own.json").read_text())
+    assert (record["notebook"], record["parameters"]) == ("", {"seeds": [3]})

@@ -1,4 +1,4 @@
-"""Mosaics and the attention gallery: which segment is framed, and whose weight stands where."""
+"""Pictures, series and captions: which segment is framed, whose weight stands where, and names as they are written."""
 
 from collections.abc import Callable
 from itertools import combinations
@@ -10,8 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from fcamlib import plots
+from fcamlib.errors import UserError
+from fcamlib.plots import CaptionExample
 
 PARADIGMS = ("soft", "hard", "lvml", "hybrid")
+# Names as folders may have them: mathematics, other writing, a character no font has, and half of one.
+STRANGE = ("$a", "$\\frac$", "漢字", "\U0010fffd", "a\udcffb", "b$c$ ^_{%#&<>")
 
 
 def some_mosaics(num_instances: int, num_segments: int, colour: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -22,12 +26,6 @@ def some_mosaics(num_instances: int, num_segments: int, colour: bool = False) ->
     foreground = np.zeros((num_instances, num_segments), dtype=bool)
     foreground[np.arange(num_instances), (np.arange(num_instances) * 3 + 1) % num_segments] = True
     return pictures, foreground
-
-
-def mosaics_with(**changes: Any) -> Figure:
-    segments, foreground = some_mosaics(2, 5)
-    given: dict[str, Any] = {"segments": segments, "foreground": foreground, "labels": ["a", "b"]}
-    return plots.sample_mosaics(**(given | changes))
 
 
 def a_gallery(num_instances: int = 2, num_segments: int = 5, **changes: object) -> Figure:
@@ -43,6 +41,21 @@ def a_gallery(num_instances: int = 2, num_segments: int = 5, **changes: object) 
         "scores": {name: np.full(num_instances, 0.1 + 0.2 * place) for place, name in enumerate(PARADIGMS)},
     }
     return plots.attention_gallery(**(given | changes))
+
+
+def some_series(**changes: Any) -> dict[str, Any]:
+    draws = np.random.default_rng(0)
+    alpha = {"hard": draws.dirichlet(np.ones(3), 2), "soft": draws.dirichlet(np.ones(3), 2)}
+    truth = np.array([[False, True, False], [True, False, False]])
+    shown = {"segments": draws.normal(size=(2, 3, 2, 5)), "foreground": truth, "labels": [1, 0], "alpha": alpha}
+    return shown | {"label_names": ("wake", "sleep"), "predictions": {"soft": [1, 1], "hard": [0, 0]}, **changes}
+
+
+def a_caption(words: list[str], places: list[int]) -> CaptionExample:
+    """A caption whose attention is mostly at one cell of a grid of 3 x 3, the one given for each word."""
+    alpha = np.full((len(words), 9), 0.05)
+    alpha[np.arange(len(words)), places] = 0.6
+    return CaptionExample(words, alpha, np.array([word in ("dot", "bar") for word in words], dtype=bool))
 
 
 @pytest.mark.parametrize("num_segments", [1, 5, 9, 20])
@@ -69,8 +82,7 @@ def test_the_frame_surrounds_the_foreground_and_nothing_else(kind: str, num_segm
 
 
 def test_segments_keep_their_order_and_do_not_overlap() -> None:
-    segments, foreground = some_mosaics(2, 20)
-    fig = plots.sample_mosaics(segments, foreground, ["a", "b"])
+    fig = plots.sample_mosaics(*some_mosaics(2, 20), ["a", "b"])
     extents = [image.get_extent() for image in fig.axes[0].images]
     levels = [float(np.asarray(image.get_array()).flat[0]) for image in fig.axes[0].images]
     assert levels == sorted(levels)
@@ -87,7 +99,7 @@ def test_bytes_and_floats_give_the_same_picture() -> None:
     assert as_bytes._repr_png_() == as_floats._repr_png_()
 
 
-@pytest.mark.parametrize("num_segments", [5, 9, 20])
+@pytest.mark.parametrize("num_segments", [5, 9])
 def test_gallery_bars_and_numbers_are_the_weights_below_their_segment(num_segments: int) -> None:
     rng = np.random.default_rng(11)
     alpha = {name: rng.dirichlet(np.ones(num_segments), 2) for name in PARADIGMS}
@@ -100,77 +112,99 @@ def test_gallery_bars_and_numbers_are_the_weights_below_their_segment(num_segmen
             bar = bars[f"weight-{name}-{instance}-{segment}"]
             left, right, bottom, _ = images[f"segment-{instance}-{segment}"]
             weight = alpha[name][instance, segment]
-            assert bar.get_x() == pytest.approx(left)
+            assert bar.get_x() == pytest.approx(left) and bottom < bar.get_y() < bottom + 1.0
             assert bar.get_width() / (right - left) == pytest.approx(weight)
-            assert bottom < bar.get_y() < bottom + 1.0
             middle = (left + (right - left) / 2, bar.get_y() + bar.get_height() / 2)
             number = texts[tuple(np.round(middle, 6))]
             assert number.get_text() == f"{weight:.2f}"
-            is_focus = segment == alpha[name][instance].argmax()
-            assert (number.get_fontweight() == "bold") == is_focus
+            assert (number.get_fontweight() == "bold") == (segment == alpha[name][instance].argmax())
 
 
 def test_gallery_marks_right_and_wrong_by_symbol(by_gid: Callable, texts_of: Callable) -> None:
-    fig = a_gallery(
-        1,
-        5,
-        labels=np.array([1]),
-        predictions={"soft": [1], "hard": [0], "lvml": [2], "hybrid": [1]},
-        scores={"soft": [0.91], "hard": [0.05], "lvml": [0.4], "hybrid": [1.0]},
-    )
+    predictions = {"soft": [1], "hard": [0], "lvml": [2], "hybrid": [1]}
+    scores = {"soft": [0.91], "hard": [0.05], "lvml": [0.4], "hybrid": [1.0]}
+    fig = a_gallery(1, 5, labels=np.array([1]), predictions=predictions, scores=scores)
     verdicts = {name: by_gid(fig, f"verdict-{name}-0")[0].get_text() for name in PARADIGMS}
-    assert verdicts == {
-        "soft": "✓ automobile 0.91",
-        "hard": "✗ airplane 0.05",
-        "lvml": "✗ a very lo… 0.40",
-        "hybrid": "✓ automobile 1.00",
-    }
+    right = {"soft": "✓ automobile 0.91", "hybrid": "✓ automobile 1.00"}
+    assert verdicts == right | {"hard": "✗ airplane 0.05", "lvml": "✗ a very lo… 0.40"}
     assert "label: automobile" in texts_of(fig)
 
 
-def test_class_names_with_dollar_signs_are_shown_as_written(texts_of: Callable) -> None:
-    fig = a_gallery(1, 5, label_names=["$a", "b$c$", "$\\x$"])
-    fig.canvas.draw()
-    assert "label: $a" in texts_of(fig)
+@pytest.mark.parametrize("name", STRANGE)
+def test_names_are_shown_as_they_are_written_and_can_be_saved(name: str, texts_of: Callable, tmp_path: Any) -> None:
+    segments, foreground = some_mosaics(1, 5)
+    alone = {"soft": CaptionExample([name], np.full((1, 4), 0.25), np.array([True]))}
+    for fig, said in (
+        (plots.sample_mosaics(segments, foreground, [name]), "label: {}"),
+        (a_gallery(1, 5, label_names=[name] * 3), "label: {}"),
+        (plots.series_attention(**some_series(label_names=(name, name))), "label: {}; right: SA"),
+        (plots.word_attention(None, np.zeros((0, 4)), alone), "{}"),
+    ):
+        assert said.format(name.replace("\udcff", "?")) in texts_of(fig)
+        plots.save(fig, "named", tmp_path, {})
+
+
+def test_an_instance_without_foreground_has_no_frame() -> None:
+    segments, foreground = some_mosaics(2, 5)
+    for fig in (
+        plots.sample_mosaics(segments, foreground & False, ["a", "b"]),
+        a_gallery(foreground=foreground & False),
+    ):
+        assert not [patch for patch in fig.axes[0].patches if (patch.get_gid() or "").startswith("foreground-")]
+    plots.series_attention(**some_series(foreground=np.zeros((2, 3), dtype=bool)))
 
 
 @pytest.mark.parametrize("num_segments", [5, 9, 20])
 def test_pictures_are_legible(num_segments: int, assert_legible: Callable) -> None:
-    segments, foreground = some_mosaics(2, num_segments)
-    assert_legible(plots.sample_mosaics(segments, foreground, ["a label longer than most", "automobile"], "digits"))
-    assert_legible(a_gallery(2, num_segments, title="digits"))
+    assert_legible(plots.sample_mosaics(*some_mosaics(2, num_segments), ["a label longer than most", "automobile"]))
+    assert_legible(a_gallery(2, num_segments))
 
 
-REFUSED = {
-    "unknown paradigm in alpha": (lambda: a_gallery(alpha={"x": np.ones((2, 5)) / 5}), "unknown paradigm 'x'"),
-    "flat pictures": (lambda: mosaics_with(segments=np.zeros((2, 5, 9))), r"give pictures as \(E, M, H, W\)"),
-    "four channels": (lambda: mosaics_with(segments=np.zeros((2, 5, 4, 4, 4))), r"give pictures as \(E, M, H, W\)"),
-    "pictures in -1..1": (lambda: mosaics_with(segments=np.full((2, 5, 4, 4), -1.0)), r"segments runs from -1 to -1"),
-    "integer pictures": (lambda: mosaics_with(segments=np.zeros((2, 5, 4, 4), int)), "segments has dtype int64"),
-    "foreground shape": (lambda: mosaics_with(foreground=np.ones((2, 4), bool)), r"foreground has shape \(2, 4\)"),
-    "foreground index": (lambda: mosaics_with(foreground=np.ones((2, 5), int)), "foreground has dtype int64"),
-    "no foreground": (lambda: mosaics_with(foreground=np.zeros((2, 5), bool)), "no segment in instance 0"),
-    "labels short": (lambda: mosaics_with(labels=["a"]), "labels has 1 entries; give 2 names"),
-    "logits for weights": (
-        lambda: a_gallery(alpha={name: np.full((2, 5), 0.5) for name in PARADIGMS}),
-        r"alpha\['soft'\] has a row that does not sum to 1",
-    ),
-    "weights shape": (
-        lambda: a_gallery(alpha={name: np.full((2, 4), 0.25) for name in PARADIGMS}),
-        r"alpha\['soft'\] has shape \(2, 4\); give an array of shape \(2, 5\)",
-    ),
-    "predictions of others": (
-        lambda: a_gallery(predictions={"soft": [0, 0]}),
-        "predictions has the paradigms soft; give",
-    ),
-    "label outside": (lambda: a_gallery(labels=np.array([0, 3])), r"labels must hold integers in 0\.\.2"),
-    "score outside": (
-        lambda: a_gallery(scores={n: [0.1, 1.2] for n in PARADIGMS}),
-        r"scores\['soft'\] runs from 0.1 to 1.2",
-    ),
-}
+def test_each_series_is_drawn_whole_with_its_weights_below() -> None:
+    given = some_series()
+    fig = plots.series_attention(**given)
+    for number in range(2):
+        series, weights = fig.axes[2 * number], fig.axes[2 * number + 1]
+        lines = [line for line in series.lines if len(np.asarray(line.get_xdata())) == 15]
+        for channel, line in enumerate(lines):
+            np.testing.assert_allclose(np.asarray(line.get_ydata()), given["segments"][number, :, channel].reshape(-1))
+        drawn = [[bar.get_height() for bar in container] for container in weights.containers]
+        np.testing.assert_allclose(drawn, [given["alpha"][p][number] for p in ("soft", "hard")])
+        middle = [[bar.get_x() + bar.get_width() / 2 for bar in container] for container in weights.containers]
+        assert np.array_equal(np.round(middle), [[0, 1, 2]] * 2), "a bar stands outside its window"
+    titles = [fig.axes[place].get_title(loc="left") for place in (0, 2)]
+    assert titles == ["label: sleep; right: SA", "label: wake; right: HA"]
+    numbered = plots.series_attention(**some_series(label_names=()))
+    assert numbered.axes[0].get_title(loc="left").startswith("label: 1;")
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_wrong_input_is_refused_in_one_sentence(case: str, assert_refused: Callable) -> None:
-    assert_refused(*REFUSED[case])
+def test_word_attention_shows_the_picture_and_each_word_with_its_box_and_its_cell(assert_legible: Callable) -> None:
+    boxes = np.array([[0.25, 0.5, 0.75, 1.0], [np.nan] * 4])
+    shown = {"hybrid": a_caption(["bar"], [4]), "soft": a_caption(["a", "dot"], [5, 0])}
+    fig = plots.word_attention(np.full((6, 6, 3), 51, dtype=np.uint8), boxes, shown)
+    whole, *words = fig.axes
+    assert np.allclose(np.asarray(whole.images[0].get_array()), 0.2) and len(whole.images) == 1
+    assert [ax.get_title() for ax in words] == ["a", "dot", "bar"], "SA comes before the hybrid"
+    assert [ax.title.get_fontweight() for ax in words] == ["normal", "bold", "bold"]
+    for ax, (row, column) in zip(words, [(1, 2), (0, 0), (1, 1)], strict=True):
+        box, cell = [(p.get_x(), p.get_y(), p.get_width()) for p in ax.patches if isinstance(p, Rectangle)]
+        assert box == (0.25, 0.5, 0.5) and cell == pytest.approx((column / 3, row / 3, 1 / 3))
+        assert [text.get_text() for text in ax.texts] == ["0.60"]
+        darkness = np.asarray(ax.images[1].get_array())[..., 3]
+        assert darkness[row, column] == 0 and np.count_nonzero(darkness == darkness.max()) == 8
+        assert ax.get_position().width * 6.4 > 0.9, "inches, of which a phone shows half"
+    assert_legible(fig)
+
+
+def test_word_attention_wraps_long_captions_and_says_where_there_are_no_words(assert_legible: Callable) -> None:
+    words = [f"w{number}" for number in range(9)]
+    fig = plots.word_attention(
+        None, np.zeros((0, 4)), {"soft": a_caption(words, list(range(9))), "hard": a_caption([], [])}
+    )
+    assert [ax.get_title() for ax in fig.axes] == [*words, "no words"]
+    heights = [round(ax.get_position().y0, 6) for ax in fig.axes]
+    assert len(set(heights)) == 3 and heights == sorted(heights, reverse=True)
+    assert_legible(fig)
+    wrong = CaptionExample(["a"], np.full((1, 6), 1 / 6), np.array([False]))
+    with pytest.raises(UserError, match="6 regions, which are no square"):
+        plots.word_attention(None, np.zeros((0, 4)), {"soft": wrong})

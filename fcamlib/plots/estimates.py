@@ -1,0 +1,186 @@
+"""Estimates side by side: accuracy and SAIF of every paradigm, cross-validations, and the verdicts on claims."""
+
+import textwrap
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from fcamlib.errors import UserError
+from fcamlib.paradigms import Style, style_of
+from fcamlib.plots.look import (
+    BODY_SIZE,
+    CARD,
+    DOT,
+    FAINT_INK,
+    INK,
+    NOTE_SIZE,
+    PAGE_WIDTH,
+    RULE,
+    PageFigure,
+    paradigm_order,
+    require_columns,
+    styled,
+)
+
+METRIC_SHIFT = {"accuracy": -0.19, "saif": 0.19}  # rows run downwards: accuracy lies above SAIF
+ROW_HEIGHT = 0.52  # inches
+NO_BREAK = "\u00a0=\u00a0"  # keeps "n = 5" on one line
+# Methods of multiple-instance learning that are compared with the paradigms, in a neutral colour.
+REFERENCES = {
+    "abmil": Style(name="abmil", label="ABMIL", color=FAINT_INK, marker="P"),
+    "gated-abmil": Style(name="gated-abmil", label="gated ABMIL", color=FAINT_INK, marker="X"),
+}
+# Shape and colour say the same, so that the figure reads in black and white too.
+VERDICT_STYLE: Mapping[str, dict[str, Any]] = MappingProxyType(
+    {
+        "holds": {"marker": "o", "color": "#1f7a4d", "markerfacecolor": "#1f7a4d", "markersize": 9},
+        "undecided": {"marker": "o", "color": FAINT_INK, "markerfacecolor": CARD, "markersize": 8},
+        "fails": {"marker": "X", "color": "#b3261e", "markerfacecolor": "#b3261e", "markersize": 10},
+    }
+)
+VERDICT_ROW = 0.34  # inches, for a name of two lines
+VERDICT_LINE = 56  # letters of a name that fit beside the marks
+VERDICT_SHARE = 0.62  # of the width, for the names of the tasks
+
+
+@styled
+def accuracy_saif_summary(table: pd.DataFrame) -> PageFigure:
+    """Accuracy (open marker) and SAIF (filled) of each paradigm with every mean printed, a panel per data set.
+
+    `table` has a row per dataset (shown as written), paradigm and metric ("accuracy" or "saif"): mean, low and high in
+    [0, 1], empty for a single seed, n, the seeds, and optionally values, a list of theirs, drawn as dots.
+    """
+    require_columns(table, "table", ("dataset", "paradigm", "metric", "mean", "low", "high", "n"))
+    names, datasets = paradigm_order(table["paradigm"]), list(dict.fromkeys(table["dataset"]))
+    across = min(2, len(datasets))
+    down, letters = -(-len(datasets) // across), 62 // across
+    headings = [_heading(name, table.loc[table["dataset"] == name, "n"], letters) for name in datasets]
+    lines = 1 + max(heading.count("\n") for heading in headings)
+    height = 0.75 + down * (0.45 + 0.2 * lines + ROW_HEIGHT * len(names))
+    fig = PageFigure(figsize=(PAGE_WIDTH, height), layout="constrained")
+    grid = fig.subplots(down, across, sharex=True, sharey=True, squeeze=False)
+    for ax, dataset, heading in zip(grid.flat, datasets, headings, strict=False):
+        ax.set_title(heading, parse_math=False)
+        for row in table[table["dataset"] == dataset].to_dict("records"):
+            _draw_estimate(ax, names.index(row["paradigm"]) + METRIC_SHIFT[row["metric"]], row)
+        ax.hlines(np.arange(1, len(names)) - 0.5, 0, 1, color=RULE, lw=0.8)
+        ax.grid(False, axis="y")
+        ax.tick_params(labelbottom=True)
+        ax.tick_params(axis="y", length=0, labelsize=BODY_SIZE + 1)
+        ax.spines["left"].set_visible(False)
+    for ax in grid.flat[len(datasets) :]:
+        ax.set_axis_off()
+    grid[0, 0].set_yticks(range(len(names)), [style_of(name).label for name in names])
+    grid[0, 0].set(xlim=(-0.02, 1.02), ylim=(len(names) - 0.45, -0.55), xticks=np.linspace(0, 1, 6))
+    point: Any = {"color": FAINT_INK, "ls": "", "mew": 1.8}
+    handles = [
+        Line2D([], [], marker="o", ms=7.5, mfc=CARD, label="accuracy", **point),
+        Line2D([], [], marker="o", ms=7.5, label=r"SAIF ($\tau$ = 0.8)", **point),
+    ]
+    if table["low"].notna().any():
+        handles.append(Line2D([], [], color=FAINT_INK, lw=2.2, label="95 % t-interval over seeds"))
+    fig.legend(handles=handles, loc="outside lower center", ncols=3, handlelength=1.8)
+    return fig
+
+
+def _heading(dataset: str, counts: pd.Series, letters: int) -> str:
+    """A data set's name with its number of seeds, on lines of at most so many letters."""
+    least, most = int(counts.min()), int(counts.max())
+    seeds = f"n = {least}" if least == most else f"n = {least} to {most}"
+    return textwrap.fill(f"{dataset} ({seeds})".replace(" = ", NO_BREAK), letters)
+
+
+def _draw_estimate(ax: Axes, y: float, row: Mapping[Any, Any]) -> None:
+    """Draw a point, its interval within [0, 1], its seeds as dots, and its value."""
+    look, mean, name = style_of(row["paradigm"]), float(row["mean"]), f"{row['metric']}-{row['paradigm']}"
+    low, high = (min(1.0, max(0.0, float(row[end]))) if row[end] == row[end] else mean for end in ("low", "high"))
+    if low < high:
+        ax.plot([low, high], [y, y], color=look.color, lw=2.2, gid=f"interval-{name}")
+    seeds = row.get("values")
+    if isinstance(seeds, list | np.ndarray) and len(seeds) > 1:
+        ax.plot(seeds, np.full(len(seeds), y + 0.14), color=look.color, gid=f"seeds-{name}", **DOT)
+    fill = look.color if row["metric"] == "saif" else CARD
+    shown: Any = {"color": look.color, "marker": look.marker, "mfc": fill, "mew": 1.8, "ms": 7.5, "clip_on": False}
+    ax.plot([mean], [y], gid=f"point-{name}", **shown)
+    beside, shift, side = (min(low, mean), -8, "right") if high > 0.72 else (max(high, mean), 8, "left")
+    text: Any = {"ha": side, "va": "center", "fontsize": NOTE_SIZE + 0.5, "annotation_clip": False}
+    ax.annotate(f"{mean:.3f}", (beside, y), (shift, 0), textcoords="offset points", **text)
+
+
+@styled
+def crossval_accuracy(histories: Mapping[str, pd.DataFrame]) -> PageFigure:
+    """Accuracy of each repeat of a cross-validation (small) and their mean (large), for each method and data set.
+
+    `histories` holds for each data set's title the rows: repeat, fold, method, n (bags of the fold) and accuracy.
+    """
+    across = min(2, max(1, len(histories)))
+    down = max(1, -(-len(histories) // across))
+    fig = PageFigure(figsize=(PAGE_WIDTH, 0.4 + 2.6 * down), layout="constrained")
+    axes = fig.subplots(down, across, squeeze=False, sharey=True)
+    for ax in axes.flat[len(histories) :]:
+        ax.set_visible(False)
+    for ax, (title, history) in zip(axes.flat, sorted(histories.items()), strict=False):
+        require_columns(history, f"histories[{title!r}]", ("repeat", "fold", "method", "n", "accuracy"))
+        looks = [REFERENCES.get(name) or style_of(name) for name in _methods(history)]
+        for place, look in enumerate(looks):
+            values = _repeats(history[history["method"] == look.name])
+            spread = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else np.zeros(1)
+            ax.plot(place + spread, values, look.marker, color=look.color, ms=3.5, alpha=0.6)
+            ax.plot(place, values.mean(), look.marker, color=look.color, ms=9, mec=CARD)
+        ax.set_xticks(range(len(looks)), [look.label.replace(" ", "\n") for look in looks])
+        ax.tick_params(axis="x", labelsize=NOTE_SIZE - 0.5)
+        ax.set_xlim(-0.6, len(looks) - 0.4)
+        num_bags = int(history.drop_duplicates(["repeat", "fold"]).groupby("repeat")["n"].sum().max())
+        ax.set_title(f"{title} (n = {num_bags} bags)", parse_math=False)
+        ax.grid(axis="x", visible=False)
+    for ax in axes[:, 0]:
+        ax.set_ylabel("accuracy")
+    return fig
+
+
+def _methods(history: pd.DataFrame) -> list[str]:
+    """Methods that occur: paradigms, then references."""
+    return sorted(paradigm_order(history["method"]), key=lambda name: name in REFERENCES)
+
+
+def _repeats(part: pd.DataFrame) -> Float[np.ndarray, " R"]:
+    """Accuracy of each repeat of one method: the mean over folds, weighted by their bags."""
+    weighted = (part["accuracy"] * part["n"]).groupby(part["repeat"]).sum()
+    return (weighted / part.groupby("repeat")["n"].sum()).to_numpy(dtype=np.float64)
+
+
+@styled
+def verdict_matrix(frame: pd.DataFrame) -> PageFigure:
+    """Which claim holds, fails or is undecided on which task.
+
+    `frame` has a row per task and a column per claim: holds, undecided, fails, or empty where the two do not meet.
+    """
+    if frame.empty:
+        raise UserError("frame has no row or no column; give at least one task and one claim.")
+    height = VERDICT_ROW * (len(frame) + 3.2)
+    fig = PageFigure(figsize=(PAGE_WIDTH, height))
+    # Marks stand left of the names, so that a screen too narrow for both shows the marks.
+    box = (0.0, 1.6 * VERDICT_ROW / height, 1 - VERDICT_SHARE, len(frame) * VERDICT_ROW / height)
+    ax = fig.add_axes(box)
+    ax.yaxis.tick_right()
+    ax.set(xlim=(-0.5, len(frame.columns) - 0.5), ylim=(len(frame) - 0.5, -0.5))
+    ax.set_xticks(range(len(frame.columns)), frame.columns)
+    names = ["\n".join(textwrap.wrap(str(name), VERDICT_LINE, max_lines=2, placeholder=" …")) for name in frame.index]
+    ax.set_yticks(range(len(frame)), names, parse_math=False)
+    ax.tick_params(length=0, top=True, labeltop=True, labelbottom=False, labelsize=NOTE_SIZE, labelcolor=INK)
+    ax.spines[:].set_visible(False)
+    ax.grid(False)
+    ax.hlines(range(len(frame)), -0.5, len(frame.columns) - 0.5, color=RULE, lw=0.6, zorder=0)
+    for row, verdicts in enumerate(frame.to_numpy()):
+        for column, verdict in enumerate(verdicts):
+            if verdict:
+                ax.plot(column, row, ls="", gid=f"{verdict}-{row}-{column}", **VERDICT_STYLE[verdict])
+    handles = [Line2D([], [], ls="", label=verdict, **look) for verdict, look in VERDICT_STYLE.items()]
+    fig.legend(handles=handles, loc="lower left", ncols=len(handles), handlelength=1.4, borderaxespad=0.1)
+    return fig

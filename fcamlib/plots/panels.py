@@ -1,0 +1,267 @@
+"""Panels of curves, of which every figure of curves is made: means over seeds, intervals, seeds, closed forms."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, NullFormatter, StrMethodFormatter
+from scipy.special import stdtrit
+
+from fcamlib.paradigms import Style, style_of
+from fcamlib.plots.look import (
+    BODY_SIZE,
+    DOT,
+    FAINT_INK,
+    INK,
+    PAGE_WIDTH,
+    RULE,
+    PageFigure,
+    paradigm_order,
+    require_columns,
+)
+
+DOTS_BELOW = 10  # seeds from which the interval alone is drawn
+MARKERS = 7  # on a curve, so that it is told from the others without colour
+SHIFT = 0.014  # of the axis, between intervals that would cover each other
+THIN = (0, (4, 3))  # dashes of a closed form
+LINEAR_BELOW = 2.0  # value above which an axis is logarithmic, where a curve goes far beyond
+
+
+def seed_band(seeds: Float[np.ndarray, "R T"], shares: bool = False) -> Float[np.ndarray, "3 T"]:
+    r"""Mean over the seeds that are not NaN and the ends of its 95 % t-interval, of `shares` cut off at 0 and 1.
+
+    $$\bar v \pm t_{0.975, R-1} \, s / \sqrt R, \qquad \bar v \text{ where } R = 1$$
+    """
+    table = pd.DataFrame(seeds)
+    count, mean = table.count(), table.mean()
+    half = (stdtrit((count - 1).clip(1), 0.975) * table.std() / np.sqrt(count)).fillna(0.0)
+    band = np.stack([mean, mean - half, mean + half])
+    return band.clip(0.0, 1.0) if shares else band
+
+
+def panels(
+    frame: pd.DataFrame,
+    x: str,
+    measures: Mapping[str, str],
+    x_label: str,
+    *,
+    rows: str = "",
+    columns: str = "",
+    hue: str = "paradigm",
+    looks: Mapping[Any, Style] | None = None,
+    theory: pd.DataFrame | None = None,
+    height: float = 5.0,
+    **drawing: Any,
+) -> tuple[PageFigure, list[Axes]]:
+    """Measures over `x`, a panel each and a curve a value of `hue`: means over seeds, intervals, seeds as dots.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Columns `x`, `hue` and the measures, of which missing values are left out; `seed` where there are several.
+    measures : mapping
+        Column -> its name in the figure.
+    rows, columns : str
+        Column that divides the panels further: a row a value, or a column a value.
+    looks : mapping, optional
+        Value of `hue` -> its style; the paradigms' own by default.
+    theory : pandas.DataFrame, optional
+        Closed forms: columns as in `frame`, without seed.
+    height : float
+        Inches.
+    drawing
+        `dense`, `shares` and `log` of `draw_panel`.
+    """
+    divided = rows or columns
+    require_columns(frame, "the table", [name for name in (hue, x, *measures, divided) if name])
+    looks = looks or {name: style_of(name) for name in paradigm_order(frame[hue])}
+    groups = list(dict.fromkeys(frame[divided])) if divided else [""]
+    cells = [(m, g) for g in groups for m in measures] if rows else [(m, g) for m in measures for g in groups]
+    across = len(measures) if rows else len(groups) if columns else min(2, len(measures))
+    fig = PageFigure(figsize=(PAGE_WIDTH, height), layout="constrained")
+    shared = len(measures) > 1 and not rows
+    sharey: Any = "row" if columns and shared else False
+    grid = fig.subplots(-(-len(cells) // across), across, squeeze=False, sharex=shared, sharey=sharey)
+    for place, (measure, group) in enumerate(cells):
+        ax, label = grid.flat[place], measures[measure]
+        part = frame[frame[divided] == group] if divided else frame
+        form = theory[theory[divided] == group] if divided and theory is not None else theory
+        draw_panel(ax, part, x, measure, hue, looks, form, **drawing)
+        ax.set_xlabel(x_label if place + across >= len(cells) else "")
+        ax.set_ylabel(label if rows or (columns and place % across == 0) else "")
+        if rows:
+            ax.set_title(group if place % across == 0 else "", loc="left", fontweight="normal")
+        elif place < across or not divided:
+            ax.set_title(group or label)
+        if not columns:
+            ax.tick_params(labelbottom=True)
+    for ax in grid.flat[len(cells) :]:
+        ax.set_axis_off()
+    return fig, list(grid.flat[: len(cells)])
+
+
+def draw_panel(
+    ax: Axes,
+    frame: pd.DataFrame,
+    x: str,
+    measure: str,
+    hue: str,
+    looks: Mapping[Any, Style],
+    theory: pd.DataFrame | None = None,
+    dense: bool = True,
+    shares: bool = False,
+    log: str = "",
+) -> None:
+    """Draw the curves of one panel.
+
+    Parameters
+    ----------
+    dense : bool
+        Whether `x` is so fine that intervals make a band; otherwise they are bars, side by side.
+    shares : bool
+        Whether measures lie in [0, 1]: no interval leaves it, and the axis begins below the lowest value.
+    log : str
+        Logarithmic axes: "x", "y", "xy" or none.
+    """
+    for axis in log:
+        getattr(ax, f"set_{axis}scale")("log", nonpositive="mask")
+    crowded = not dense and frame.groupby(x)[hue].nunique().max() > 1
+    low, high = frame[x].min(), frame[x].max()
+    for turn, (value, look) in enumerate(looks.items()):
+        name, part = f"{measure}-{value}", frame[frame[hue] == value].dropna(subset=[measure])
+        if len(part):
+            places, seeds = by_seed(part, x, measure)
+            beside = SHIFT * (turn - (len(looks) - 1) / 2) if crowded else 0.0
+            places = places * (high / low) ** beside if "x" in log else places + beside * (high - low)
+            shown = _spread(np.log(places) if "x" in log else places, turn / len(looks))
+            _draw_curve(
+                ax, places, seeds, shown, look, name, joined=dense or theory is None, dense=dense, shares=shares
+            )
+        if theory is not None:
+            form = theory[theory[hue] == value].sort_values(x)
+            shape: Any = (
+                {"c": INK, "lw": 0.8, "ls": THIN, "zorder": 4} if dense else {"c": look.color, "ls": look.linestyle}
+            )
+            ax.plot(form[x], form[measure], gid=f"theory-{name}", **shape)
+    for letter in log:
+        log_ticks(getattr(ax, f"{letter}axis"))
+    if shares:
+        share_axis(ax)
+
+
+def by_seed(part: pd.DataFrame, x: str, measure: str) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, "R T"]]:
+    """Places and one row of values a seed, NaN where a seed has none; without seeds the rows as they are."""
+    if "seed" not in part:
+        return part[x].to_numpy(dtype=np.float64), part[[measure]].to_numpy(dtype=np.float64).T
+    table = part.pivot(index="seed", columns=x, values=measure)
+    return table.columns.to_numpy(dtype=np.float64), table.to_numpy(dtype=np.float64)
+
+
+def _draw_curve(
+    ax: Axes,
+    x: Float[np.ndarray, " T"],
+    seeds: Float[np.ndarray, "R T"],
+    shown: list[int],
+    look: Style,
+    name: str,
+    joined: bool,
+    dense: bool,
+    shares: bool,
+) -> None:
+    """Draw the mean, its interval where there are several seeds, and few seeds as dots where the mean has markers."""
+    mean, low, high = seed_band(seeds, shares)
+    line: Any = look.linestyle if joined else ""
+    ax.plot(x, mean, c=look.color, ls=line, marker=look.marker, markevery=shown, ms=5.5, gid=f"mean-{name}")
+    if len(seeds) > 1 and dense:
+        ax.fill_between(x, low, high, color=look.color, alpha=0.16, lw=0, gid=f"band-{name}")
+    elif len(seeds) > 1:
+        ax.vlines(x, low, high, color=look.color, lw=1.4, gid=f"band-{name}")
+    if 1 < len(seeds) < DOTS_BELOW:
+        dots = np.broadcast_to(x[shown], (len(seeds), len(shown)))
+        ax.plot(dots.ravel(), seeds[:, shown].ravel(), color=look.color, gid=f"seeds-{name}", **DOT)
+
+
+def _spread(x: Float[np.ndarray, " T"], turn: float) -> list[int]:
+    """Indices of markers that are evenly spread over the axis, and apart from those of another turn in [0, 1)."""
+    if len(x) < 2 * MARKERS:
+        return list(range(len(x)))
+    wanted = x.min() + np.ptp(x) * (np.arange(MARKERS) + turn) / MARKERS
+    return sorted({int(np.abs(x - place).argmin()) for place in wanted})
+
+
+def share_axis(ax: Axes) -> None:
+    """Let an axis of shares run from below its lowest value to 1."""
+    bottom = min(0.8, np.floor(max(0.0, ax.dataLim.y0) * 5 + 1e-9) / 5)
+    ticks = np.arange(0.0, 1.01, 0.2 if bottom < 0.6 else 0.1)
+    room = 0.03 * (1 - bottom)
+    ax.set(ylim=(bottom - room, 1 + room), yticks=ticks[ticks > bottom - 1e-9])
+
+
+def log_ticks(axis: Axis) -> None:
+    """Label a logarithmic axis at 1, 2 and 5 of each decade, or at each decade where there are many."""
+    low, high = axis.get_view_interval()
+    steps = (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
+    axis.set_major_locator(FixedLocator([step * 10.0**power for power in range(-12, 13) for step in steps]))
+    if len(steps) > 1 and low > 1e-3:
+        axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def tame(ax: Axes, highest: float) -> None:
+    """Make an axis logarithmic above `LINEAR_BELOW` where a curve goes so far that it would flatten the others."""
+    if highest > 2 * LINEAR_BELOW:
+        ax.set_yscale("symlog", linthresh=LINEAR_BELOW, linscale=1.6)
+        low, high = ax.get_ylim()
+        ticks = [tick for tick in (-5, -2, -1, 0, 1, 2, 5, 20, 100) if low < tick < high]
+        ax.set_yticks(ticks, [f"{tick}".replace("-", "\N{MINUS SIGN}") for tick in ticks])
+        ax.set_yticks([], minor=True)
+        ax.set_ylabel(f"{ax.get_ylabel()}\n(logarithmic above {LINEAR_BELOW:g})")
+
+
+def dotted(axes: Sequence[Axes], label: str, x: Any = None, y: Any = None) -> Line2D:
+    """Draw a dotted line through each panel, at an `x` or a `y`; return its entry of the key."""
+    shape: Any = {"color": FAINT_INK, "lw": 1.4, "ls": ":"}
+    for ax in axes:
+        if x is not None:
+            ax.axvline(x, zorder=1, gid="mark", **shape)
+        if y is not None:
+            ax.axhline(y, zorder=1, gid="mark", **shape)
+    return Line2D([], [], label=label, **shape)
+
+
+def paradigm_key(frame: pd.DataFrame, bars: bool | None = None) -> list[Artist]:
+    """Entries of the key: paradigms; unless `bars` is None with their number of seeds, intervals and dots."""
+    key: list[Artist] = []
+    for look in map(style_of, paradigm_order(frame["paradigm"])):
+        seeds = 0 if bars is None else frame.loc[frame["paradigm"] == look.name, "seed"].nunique()
+        label = f"{look.label} (n = {seeds})" if seeds else look.label
+        key.append(Line2D([], [], c=look.color, marker=look.marker, ls=look.linestyle, label=label))
+    return key if bars is None else key + interval_key(frame["seed"].nunique(), "95 % t-interval of the mean", bars)
+
+
+def interval_key(seeds: int, label: str, bars: bool = False) -> list[Artist]:
+    """Entries of the key: intervals and dots, where there are several seeds."""
+    drawn = Line2D([], [], color=FAINT_INK, lw=1.4, label=label) if bars else Patch(facecolor=RULE, label=label)
+    dots = Line2D([], [], color=FAINT_INK, label="single seeds", **DOT)
+    return [] if seeds < 2 else [drawn] if seeds >= DOTS_BELOW else [drawn, dots]
+
+
+def finished(fig: PageFigure, axes: Sequence[Axes], key: Sequence[Artist], ncols: int = 0, **words: str) -> PageFigure:
+    """The figure with its `title`, and its key, below a `heading`, in a place without panel or under the panels."""
+    if free := fig.axes[len(axes) :]:
+        free[0].legend(handles=key, loc="center left", borderaxespad=0.0)
+    else:
+        fig.legend(
+            handles=key, loc="outside lower center", ncols=ncols or len(key), handlelength=3.0, columnspacing=1.4,
+            title=words.get("heading"), title_fontsize=BODY_SIZE,
+        )  # fmt: skip
+    if words.get("title"):
+        fig.suptitle(words["title"], parse_math=False)
+    return fig

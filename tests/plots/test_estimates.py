@@ -1,0 +1,99 @@
+"""Estimates side by side: every mean, interval, repeat and verdict in its panel, row and marker."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from fcamlib import paradigms, plots
+from fcamlib.errors import UserError
+from fcamlib.plots.look import CARD
+
+PARADIGMS = ("soft", "hard", "lvml", "hybrid")
+LONG = "a task whose name is so long that it cannot stand beside the marks, 30,000 mosaics"
+
+
+def a_table() -> pd.DataFrame:
+    rows = [
+        (dataset, name, metric, mean, mean - 0.03, mean + 0.02 + 0.05 * (mean > 0.94), n, [mean - 0.01, mean + 0.01])
+        for dataset, n, drop in (("$\\frac 漢", 5, 0.0), ("pictures", 3, 0.3))
+        for place, name in enumerate(PARADIGMS)
+        for metric, mean in (("accuracy", 0.95 - drop - 0.01 * place), ("saif", 0.5 - drop + 0.1 * place))
+    ]
+    return pd.DataFrame(rows, columns=["dataset", "paradigm", "metric", "mean", "low", "high", "n", "values"])
+
+
+def test_summary_draws_every_mean_interval_and_seed_in_its_panel(
+    by_gid: Callable, panel: Callable, texts_of: Callable, data_of: Callable, assert_legible: Callable
+) -> None:
+    table = a_table()
+    fig = plots.accuracy_saif_summary(table)
+    names = [label.get_text() for label in fig.axes[0].get_yticklabels()]
+    for row in table.to_dict("records"):
+        ax, kind = panel(fig, f"{row['dataset']} (n\u00a0=\u00a0{row['n']})"), f"{row['metric']}-{row['paradigm']}"
+        (point,) = [artist for artist in by_gid(fig, f"point-{kind}") if artist.axes is ax]
+        look, height = paradigms.style_of(row["paradigm"]), point.get_ydata()[0]
+        assert list(point.get_xdata()) == [row["mean"]] and names[round(height)] == look.label
+        assert data_of(ax, f"interval-{kind}").tolist() == [[row["low"], height], [min(1.0, row["high"]), height]]
+        assert data_of(ax, f"seeds-{kind}")[:, 0].tolist() == row["values"]
+        assert point.get_marker() == look.marker
+        assert point.get_markerfacecolor() == (look.color if row["metric"] == "saif" else CARD)
+        assert f"{row['mean']:.3f}" in [text.get_text() for text in ax.texts]
+    assert "95 % t-interval over seeds" in texts_of(fig)
+    assert_legible(fig)
+
+
+def test_summary_of_a_single_seed_has_no_interval(by_gid: Callable, panel: Callable, texts_of: Callable) -> None:
+    table = a_table().query("dataset == 'pictures'").assign(low=np.nan, high=np.nan, n=1).drop(columns="values")
+    fig = plots.accuracy_saif_summary(table)
+    assert by_gid(fig, "interval-saif-soft") == by_gid(fig, "seeds-saif-soft") == []
+    assert by_gid(fig, "point-saif-soft")[0].get_xdata()[0] == pytest.approx(0.2)
+    assert "95 % t-interval over seeds" not in texts_of(fig)
+    assert panel(fig, "pictures (n\u00a0=\u00a01)")
+
+
+def test_folds_are_weighted_by_their_bags_and_each_method_has_its_column(
+    data_of: Callable, outsider: str, assert_legible: Callable
+) -> None:
+    rows = [
+        {"repeat": repeat, "fold": fold, "method": method, "n": 3 + fold, "accuracy": value + repeat / 10 + fold / 5}
+        for method, value in (("abmil", 0.1), ("soft", 0.4), (outsider, 0.2), ("hybrid", 0.3))
+        for repeat in range(2)
+        for fold in range(2)
+    ]
+    fig = plots.crossval_accuracy({"b": pd.DataFrame(rows), "$\\frac 漢": pd.DataFrame(rows[:8])})
+    first, second = fig.axes
+    assert [ax.get_title() for ax in (first, second)] == ["$\\frac 漢 (n = 7 bags)", "b (n = 7 bags)"]
+    assert [label.get_text() for label in second.get_xticklabels()] == ["SA", "EM", "hybrid", "ABMIL"]
+    for column, value in enumerate((0.4, 0.2, 0.3, 0.1)):
+        repeats, mean = second.lines[2 * column], second.lines[2 * column + 1]
+        expected = [value + repeat / 10 + 4 / 7 / 5 for repeat in range(2)]  # fold 1 has 4 of 7 bags
+        np.testing.assert_allclose(np.asarray(repeats.get_ydata()), np.asarray(expected))
+        np.testing.assert_allclose(np.asarray(mean.get_ydata()), np.mean(expected))
+        assert np.asarray(mean.get_xdata()).tolist() == [column]
+    assert_legible(fig)
+    with pytest.raises(UserError, match="accuracy"):
+        plots.crossval_accuracy({"a": pd.DataFrame(rows).drop(columns="accuracy")})
+
+
+def test_each_verdict_is_a_mark_at_its_claim_and_task_and_differs_without_colour(
+    by_gid: Callable[[Figure, str], list], assert_legible: Callable
+) -> None:
+    verdicts = [["holds", "fails", ""], ["undecided", "", "holds"]]
+    frame = pd.DataFrame(verdicts, index=["digits", LONG], columns=["D1", "S1", "H1"])
+    fig = plots.verdict_matrix(frame)
+    looks = {}
+    for row, column in np.argwhere(frame.to_numpy() != ""):
+        verdict = verdicts[row][column]
+        (mark,) = by_gid(fig, f"{verdict}-{row}-{column}")
+        assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (column, row)
+        looks[verdict] = (mark.get_marker(), mark.get_markerfacecolor() == CARD)
+    assert len([line for line in fig.axes[0].lines if line.get_gid()]) == 4 and len(set(looks.values())) == 3
+    labels = [label.get_text() for label in fig.axes[0].get_yticklabels()]
+    assert labels[0] == "digits" and labels[1].replace("\n", " ") == LONG and "\n" in labels[1]
+    assert fig.axes[0].yaxis_inverted(), "the first task stands on top"
+    assert_legible(fig)
+    with pytest.raises(UserError, match="at least one task"):
+        plots.verdict_matrix(frame.iloc[:0])
