@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError, field_validator
 
-from fcamlib.config.sources import TaskConfig, portable_source, short_source, source_path
-from fcamlib.errors import DataError, UserError, explain
+from fcamlib.config.sources import TaskConfig, portable_source, short_source
+from fcamlib.errors import UserError, explain
 
 CAPTION_DATASETS = ("scenes", "coco", "coco:PATH")
-COCO_SPLITS = ("train", "val")  # the official names; our test pictures are the official val
-COCO_URLS = {
-    "train2014": "http://images.cocodataset.org/zips/train2014.zip",
-    "val2014": "http://images.cocodataset.org/zips/val2014.zip",
-    "annotations_trainval2014": "http://images.cocodataset.org/annotations/annotations_trainval2014.zip",
-}
 SCENE_SIDES = 8  # the side of a scene is a multiple of this, so that a grid of regions fits
 
 
@@ -62,7 +54,7 @@ class CocoConfig(TaskConfig):
     """Pictures with captions and object boxes in the layout of COCO 2014."""
 
     source: str = Field("coco", pattern=r"^coco(:.+)?$", description="coco or coco:PATH")
-    fingerprint: str = Field("", description="sha256 over annotations, sizes of pictures, word table and weights")
+    fingerprint: str = Field("", description="sha256 over annotations, pictures, word table and weights")
     num_train: int = Field(0, ge=0, description="training pictures; 0 means all of train2014 that are not held out")
     num_validation: int = Field(5_000, ge=1, description="pictures held out: the last of train2014 by image id")
     num_test: int = Field(0, ge=0, description="test pictures; 0 means all of val2014")
@@ -85,8 +77,10 @@ class CocoConfig(TaskConfig):
         return f"{self.num_train:,} pictures" if self.num_train else "all pictures"
 
     def current_fingerprint(self) -> str:
-        """sha256 over the annotations' contents, the pictures' names and sizes, the word table and the weights."""
-        return coco_fingerprint(self.source, (self.words, self.weights))
+        """sha256 over the contents of annotations, pictures, word table and weights."""
+        from fcamlib.data.identity import fingerprint
+
+        return fingerprint(self)
 
     def portable(self) -> CocoConfig:
         """The same without what only one machine knows: files count by content, which the fingerprint holds."""
@@ -119,44 +113,3 @@ def captions_data(dataset: str, parameters: Mapping[str, Any] | None = None) -> 
     except ValidationError as error:
         raise UserError(explain(error, model)) from None
     return config.model_copy(update={"fingerprint": config.current_fingerprint()})
-
-
-def coco_files(source: str) -> dict[str, Path]:
-    """The four annotation files and two picture folders of a COCO source, by their place below its folder.
-
-    Raises `DataError` in one sentence where one is missing.
-    """
-    root = source_path(source)
-    places = [f"annotations/{kind}_{split}2014.json" for kind in ("captions", "instances") for split in COCO_SPLITS]
-    files = {place: root / place for place in places}
-    folders = {f"{split}2014": root / f"{split}2014" for split in COCO_SPLITS}
-    missing = [place for place, file in files.items() if not file.is_file()]
-    missing += [f"{place}/" for place, folder in folders.items() if not folder.is_dir()]
-    if missing:
-        archive = missing[0].rstrip("/") if missing[0].endswith("/") else "annotations_trainval2014"
-        raise DataError(
-            f"dataset='{source}': there is no '{root / missing[0]}': unpack {COCO_URLS[archive]} into '{root}', "
-            "or set FCAM_DATA to the folder around coco/."
-        )
-    return {**files, **folders}
-
-
-def coco_fingerprint(source: str, more: Iterable[str] = ()) -> str:
-    """sha256 over the contents of the annotation files and of `more` files, and the pictures' names and sizes."""
-    digest = hashlib.sha256()
-    places = {**coco_files(source), **{f"more{n}": Path(path).expanduser() for n, path in enumerate(more) if path}}
-    for place, path in places.items():
-        try:
-            if path.is_dir():
-                with os.scandir(path) as entries:
-                    lines = sorted(f"{entry.name}\t{entry.stat().st_size}" for entry in entries)
-                content = hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
-            else:
-                with path.open("rb") as file:
-                    content = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            raise DataError(
-                f"dataset='{source}': '{error.filename or path}' cannot be read ({error.strerror})."
-            ) from None
-        digest.update(f"{content}  {place}\n".encode())
-    return digest.hexdigest()

@@ -1,42 +1,51 @@
-"""Captioning tasks: pictures, their captions as numbers, and the boxes of their objects.
+"""Captioning tasks: pictures, their captions as numbers, the boxes of their objects, and the words that name these.
 
-| source              | pictures                                     | module                |
-|---------------------|----------------------------------------------|-----------------------|
-| `scenes`            | generated shapes, written in COCO's layout   | `fcamlib.data.scenes` |
-| `coco`, `coco:PATH` | COCO 2014, official layout                   | `fcamlib.data.coco`   |
+| source              | pictures                        | module                |
+|---------------------|---------------------------------|-----------------------|
+| `scenes`            | generated shapes                | `fcamlib.data.scenes` |
+| `coco`, `coco:PATH` | the layout of COCO 2014         | `fcamlib.data.coco`   |
 
-Training and validation pictures come from train2014, where the last ones by image id are held out for validation; test
-pictures are val2014. The vocabulary is that of the training captions.
+The last training pictures by image id are held out for validation; test pictures are val2014. The vocabulary is that
+of the training captions. A category's own name, where that is one word, and its simple plural always name it. Further
+words of COCO's 80 categories stand in `coco_words.yaml` beside this module, whose head says how they were chosen. A
+user's YAML file of the same form adds words, moves words from one category to another, and lists under `none` words
+that name no category. Where a word can mean other things too ("orange", "light"), it counts only for pictures that
+show an object of its category, since attention is measured against that object's boxes.
 Source: arXiv 2307.13421, experiments on MSCOCO.
 """
 
 from __future__ import annotations
 
+import difflib
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import resources
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+import yaml
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from fcamlib import paths
-from fcamlib.config.captions import CocoConfig, ScenesConfig, coco_files
-from fcamlib.data import coco
-from fcamlib.data.array_cache import Layout, kept
-from fcamlib.data.categories import category_words, word_categories
-from fcamlib.data.coco import CocoPicture, pictures_digest
+from fcamlib.config.captions import CocoConfig, ScenesConfig
+from fcamlib.data import coco, features, scenes
+from fcamlib.data.coco import CocoPicture
+from fcamlib.data.files import read_text
+from fcamlib.data.pictures import decoded
 from fcamlib.data.sdc import Bank
-from fcamlib.data.vocabulary import PAD, build_vocabulary, encode, numbers_of
+from fcamlib.data.vocabulary import PAD, SPECIAL, build_vocabulary, encode, numbers_of, words_of
 from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
 IN_MEMORY = 2**30  # bytes of decoded pictures of a split that are held in memory
+TABLE = "coco_words.yaml"
+NONE = "none"  # in a user's table, in place of a category
 _DRAW = 300  # keeps these draws apart from others of the same seed
 
 
@@ -63,7 +72,7 @@ class CaptionData:
     Parameters
     ----------
     pictures : Bank
-        P pictures (3, S, S), stored as uint8, or P x (L, D) frozen features of L regions in bfloat16.
+        P pictures (3, S, S), stored as uint8, or P x (L, D) frozen features of L regions in float16.
     picture : (N,) int64
         Row of `pictures` of each caption.
     tokens : (N, T) int64
@@ -107,75 +116,66 @@ class CaptionTask:
 def caption_task(config: ScenesConfig | CocoConfig, seed: int, device: torch.device | None = None) -> CaptionTask:
     """The pictures, captions and boxes of `config`.
 
-    Parameters
-    ----------
-    config : ScenesConfig or CocoConfig
-    seed : int
-        Draws the scenes, and the pictures where fewer than all are asked for.
-    device : torch.device, optional
-        Where a frozen encoder computes features that are not in the cache yet; the CPU by default.
-
-    Raises
-    ------
-    DataError
-        In one sentence where the source is missing or damaged, or holds fewer pictures than are asked for.
+    `seed` draws the scenes, and the pictures where fewer than all are asked for; a frozen encoder computes on `device`
+    the features that are not kept yet. Raises `DataError` in one sentence where the source is missing,
+    damaged or too small.
     """
-    extra: Mapping[str, Sequence[str]] = {}
-    words_file = ""
     if isinstance(config, ScenesConfig):
-        from fcamlib.data.scenes import SHAPE_WORDS, scenes_files
-
-        files, extra, title = scenes_files(config, seed), SHAPE_WORDS, "scenes"
+        official, test, names = scenes.scene_pictures(config, seed)
+        words_file, extra, title = "", scenes.SHAPE_WORDS, "scenes"
     else:
-        files, words_file, title = coco_files(config.source), config.words, coco_title(config)
-    pictures, categories = _pictures(files, config, seed)
-    names = tuple(categories.values())
+        official, test, names = _coco(config.source)
+        words_file, extra, title = config.words, {}, coco_title(config)
+    pictures = _splits(official, test, config, seed)
+    categories = tuple(names.values())
     training = chain.from_iterable(picture.captions for picture in pictures["train"])
     vocabulary = build_vocabulary(training, config.min_count)
-    named = word_categories(vocabulary, names, category_words(names, words_file, extra))
-    index = {number: place for place, number in enumerate(categories)}
+    if len(vocabulary) == len(SPECIAL):
+        raise DataError(
+            f"min_count={config.min_count} leaves no word of dataset='{config.source}': no word of the training "
+            "captions occurs so often, give a smaller number."
+        )
+    named = category_words(categories, words_file, extra)
+    index = {name: place for place, name in enumerate(categories)}
+    word_category = torch.tensor([index[named[word]] if word in named else -1 for word in vocabulary])
+    place = {number: row for row, number in enumerate(names)}
     splits = {
-        split: _data(chosen, _bank(chosen, config, device), vocabulary, index, config.max_words)
+        split: _data(chosen, _bank(chosen, config, device), vocabulary, place, config.max_words)
         for split, chosen in pictures.items()
     }
-    return CaptionTask(splits, vocabulary, names, torch.tensor(named), title)
+    return CaptionTask(splits, vocabulary, categories, word_category, title)
 
 
 def coco_title(config: CocoConfig) -> str:
-    """How the data are called in figures and tables."""
-    name = "COCO" if ":" not in config.source else config.portable().source
+    """How the data are called in figures and tables: a user's by the name of their folder."""
+    _, colon, path = config.source.partition(":")
+    name = Path(path).name if colon else "COCO"
     return name + (f" ({config.features.upper()} features)" if config.features else "")
 
 
-def _pictures(
-    files: Mapping[str, Path], config: ScenesConfig | CocoConfig, seed: int
-) -> tuple[dict[str, list[CocoPicture]], dict[int, str]]:
-    """The pictures of each split by rising image id, and the names of the categories by id."""
-    source = config.source
-    read = {
-        split: coco.read_split(
-            files[f"annotations/captions_{split}.json"],
-            files[f"annotations/instances_{split}.json"],
-            files[split],
-            source,
-        )
-        for split in ("train2014", "val2014")
-    }
-    if read["train2014"].categories != read["val2014"].categories:
+def _coco(source: str) -> tuple[list[CocoPicture], list[CocoPicture], dict[int, str]]:
+    """The pictures of train2014 and of val2014, which share none, and the names of the categories by id."""
+    (official, categories), (test, others) = (coco.read_split(split, source) for split in coco.COCO_SPLITS)
+    if categories != others:
         raise DataError(f"dataset='{source}': train2014 and val2014 have other categories: they have to be the same.")
-    official, test = list(read["train2014"].pictures), list(read["val2014"].pictures)
-    shared = {picture.image_id for picture in official} & {picture.image_id for picture in test}
-    if shared:
+    if shared := {picture.image_id for picture in official} & {picture.image_id for picture in test}:
         raise DataError(
             f"dataset='{source}': image id {min(shared)} is in both train2014 and val2014: a picture cannot be for "
             "training and for testing."
         )
-    if config.num_validation >= len(official):
+    return official, test, categories
+
+
+def _splits(
+    official: list[CocoPicture], test: list[CocoPicture], config: ScenesConfig | CocoConfig, seed: int
+) -> dict[str, list[CocoPicture]]:
+    """The pictures of each split by rising image id."""
+    source, held_out = config.source, len(official) - config.num_validation
+    if held_out < 1:
         raise DataError(
             f"num_validation={config.num_validation:,} leaves no training picture of the {len(official):,} of "
             f"dataset='{source}': give a smaller number."
         )
-    held_out = len(official) - config.num_validation
     pictures = {
         "train": _drawn(official[:held_out], config.num_train, [seed, _DRAW], f"train of dataset='{source}'"),
         "validation": official[held_out:],
@@ -183,7 +183,7 @@ def _pictures(
     }
     for chosen in pictures.values():
         coco.check_pictures(chosen, source)
-    return pictures, dict(read["train2014"].categories)
+    return pictures
 
 
 def _drawn(pictures: list[CocoPicture], number: int, seed: list[int], what: str) -> list[CocoPicture]:
@@ -201,35 +201,27 @@ def _drawn(pictures: list[CocoPicture], number: int, seed: list[int], what: str)
 def _bank(pictures: Sequence[CocoPicture], config: ScenesConfig | CocoConfig, device: torch.device | None) -> Bank:
     """What a model sees of `pictures`: pixels in [-1, 1], or features of a frozen encoder."""
     root = paths.data_dir() / "kept"
-    if isinstance(config, CocoConfig) and config.features == "vgg19":
-        from fcamlib.data.features import picture_features, vgg19_encoder
-
-        return Bank(picture_features(pictures, config.image_size, vgg19_encoder(config.weights), decoded, root, device))
-    return Bank(pixels(pictures, config.image_size, root), scale=2 / 255, shift=-1.0, pictures=True)
+    if isinstance(config, CocoConfig) and config.features:
+        encoder = features.ENCODERS[config.features](config.weights)
+        found = features.picture_features(pictures, config.image_size, encoder, pixels_of, root, device)
+        return Bank(torch.from_numpy(found))
+    return Bank(torch.from_numpy(pixels(pictures, config.image_size, root)), scale=2 / 255, shift=-1.0, pictures=True)
 
 
 def pixels(
     pictures: Sequence[CocoPicture], image_size: int, root: Path, in_memory: int = IN_MEMORY
-) -> UInt8[Tensor, "P S S 3"]:
+) -> UInt8[np.ndarray, "P S S 3"]:
     """The pictures as a model sees them, before scaling; more than `in_memory` bytes are decoded once, into `root`."""
     shape = (len(pictures), image_size, image_size, 3)
     if math.prod(shape) <= in_memory:
-        return decoded(pictures, image_size)
-    about = {"pictures": pictures_digest(pictures), "image_size": image_size}
-    layout = Layout("pictures", about, shape, torch.uint8, chunk=256)
-    return kept(layout, root, lambda chunk: decoded(pictures[chunk.start : chunk.stop], image_size))
+        return pixels_of(pictures, image_size)
+    about = {"pictures": features.pictures_hash(pictures), "image_size": image_size}
+    return features.kept("pictures", about, shape, "uint8", lambda rows: pixels_of(pictures[rows], image_size), root)
 
 
-def decoded(pictures: Sequence[CocoPicture], image_size: int) -> UInt8[Tensor, "n S S 3"]:
+def pixels_of(pictures: Sequence[CocoPicture], image_size: int) -> UInt8[np.ndarray, "n S S 3"]:
     """The pictures as a model sees them, before scaling."""
-    values = torch.empty((len(pictures), image_size, image_size, 3), dtype=torch.uint8)
-
-    def read(place: int) -> None:
-        values[place] = torch.from_numpy(coco.read_picture(pictures[place], image_size).copy())
-
-    with ThreadPoolExecutor() as pool:  # decoding releases the interpreter lock
-        list(pool.map(read, range(len(pictures))))
-    return values
+    return decoded(len(pictures), image_size, lambda place: coco.read_picture(pictures[place], image_size))
 
 
 def _data(
@@ -241,8 +233,7 @@ def _data(
 ) -> CaptionData:
     numbers = numbers_of(vocabulary)
     captions = [(row, caption) for row, picture in enumerate(pictures) for caption in picture.captions]
-    num_longer = sum(len(caption) > max_words for _, caption in captions)
-    if num_longer:
+    if num_longer := sum(len(caption) > max_words for _, caption in captions):
         log.warning("%d captions are longer than max_words=%d and are cut.", num_longer, max_words)
     encoded = [encode(caption[:max_words], numbers) for _, caption in captions]
     tokens = np.full((len(encoded), max(map(len, encoded))), PAD, dtype=np.int64)
@@ -265,3 +256,60 @@ def _objects(picture: CocoPicture, index: Mapping[int, int]) -> ObjectBoxes:
     inside = [(category, box) for category, box in placed if box is not None]
     boxes = torch.tensor([box for _, box in inside], dtype=torch.float64).reshape(-1, 4)
     return ObjectBoxes(tuple(category for category, _ in inside), boxes)
+
+
+def category_words(
+    categories: Sequence[str], words_file: str = "", extra: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, str]:
+    """Word -> the category that it names: from the built-in table, `extra` of generated data, and a user's file."""
+    own = {word: name for name in categories for word in own_words(name)}
+    built_in = yaml.safe_load(resources.files("fcamlib.data").joinpath(TABLE).read_text("utf-8"))
+    named = {word: name for table in (built_in, extra or {}) for name, words in table.items() for word in words}
+    named = {word: name for word, name in named.items() if name in categories} | own
+    if words_file:
+        named |= _user_words(Path(words_file).expanduser(), categories, own)
+    return {word: name for word, name in named.items() if name != NONE}
+
+
+def own_words(category: str) -> tuple[str, ...]:
+    """A category's name and its simple plural; nothing where the name is not one word of a caption."""
+    if words_of(category) != (category,):
+        return ()
+    if category.endswith("y") and category[-2:-1] not in tuple("aeiou"):
+        return (category, f"{category[:-1]}ies")
+    return (category, f"{category}es" if category.endswith(("s", "x", "ch", "sh")) else f"{category}s")
+
+
+def _user_words(file: Path, categories: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
+    """Word -> category of a user's table of lists; the first fault is one sentence."""
+
+    def wrong(what: str) -> DataError:
+        return DataError(f"words='{file}': {what}.")
+
+    try:
+        table: Any = yaml.compose(read_text(file, "words"), yaml.BaseLoader)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise wrong(f"it is not YAML ({' '.join(str(error).split())[:200]})") from None
+    if not isinstance(table, yaml.MappingNode):
+        raise wrong("it is empty or no table: write 'category: [word, word]' on each line")
+    named: dict[str, str] = {}
+    known = [*categories, NONE]
+    for key, value in table.value:
+        name = str(key.value)[:100]
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean '{near[0]}'" if near else f"known are {', '.join(categories)}"
+            raise wrong(f"'{name}' is not a category of the data: {hint}")
+        if not isinstance(value, yaml.SequenceNode) or not value.value:
+            raise wrong(f"field '{name}': give a list of words, such as [man, woman]")
+        for word in (str(item.value) for item in value.value):
+            if words_of(word) != (word,):
+                raise wrong(f"field '{name}': {word[:100]!r} is not one word in lower case, as captions are cut")
+            if word in named:
+                raise wrong(f"field '{name}': the word '{word}' stands under '{named[word]}' already")
+            if own.get(word, name) != name:
+                raise wrong(f"field '{name}': the word '{word}' is the name of '{own[word]}' and stays with it")
+            named[word] = name
+    return named

@@ -5,80 +5,94 @@ annotations/captions_train2014.json    annotations/instances_train2014.json    t
 annotations/captions_val2014.json      annotations/instances_val2014.json      val2014/*.jpg
 ```
 
-Of the annotation files only the fields needed are kept, and pycocotools' index joins them. What does not fit is either
-refused in one sentence, or left out and counted in the log:
+What does not fit is either refused in one sentence, or left out and counted in the log:
 
-| fault                                                                     | what happens               |
-|---------------------------------------------------------------------------|----------------------------|
-| a folder, annotation file or picture is missing; a picture is broken      | one sentence               |
+| fault                                                                     | what happens                |
+|---------------------------------------------------------------------------|-----------------------------|
+| a folder, annotation file or picture is missing; a picture is broken      | one sentence                |
 | an annotation file is cut off or lacks a field; an id stands twice        | one sentence with the place |
-| the picture's shape is not the one that its boxes were drawn on           | one sentence               |
-| a caption of an unknown picture, or without a word                        | left out, counted          |
-| a picture without a caption                                               | left out, counted          |
+| the picture's shape is not the one that its boxes were drawn on           | one sentence                |
+| a caption of an unknown picture, or without a word                        | left out, counted           |
+| a picture without a caption                                               | left out, counted           |
 | a picture with captions that the instances file does not know             | kept without boxes, counted |
-| a box of an unknown picture, an unknown category, or without area         | left out, counted          |
+| a box of an unknown picture, an unknown category, or without area         | left out, counted           |
 
-Grey and CMYK pictures become RGB. A picture is cropped to its centred square and resized. Boxes of crowds count as
-boxes of their category. Format: https://cocodataset.org/#format-data.
+A picture is read as a viewer shows it, cropped to its centred square and resized. Its boxes are drawn on the size that
+the instances file states. Boxes of crowds count as boxes of their category. Format: https://cocodataset.org/#format-data.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import io
 import logging
-from collections import Counter
+import os
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageOps
-from pycocotools.coco import COCO
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field
 
-from fcamlib.config.captions import COCO_URLS
+from fcamlib.config.sources import source_path
+from fcamlib.data.files import read_json
+from fcamlib.data.pictures import as_shown
 from fcamlib.data.vocabulary import words_of
 from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
-
+COCO_SPLITS = ("train2014", "val2014")  # our test pictures are the official val
+COCO_URLS = {
+    "train2014": "http://images.cocodataset.org/zips/train2014.zip",
+    "val2014": "http://images.cocodataset.org/zips/val2014.zip",
+    "annotations": "http://images.cocodataset.org/annotations/annotations_trainval2014.zip",
+}
 Box = tuple[float, float, float, float]
+
+
+def _inside(name: str) -> str:
+    if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\0" in name:
+        raise ValueError(f"file_name {name[:100]!r} leaves the folder of the pictures")
+    return name
+
+
+Id = Annotated[int, Field(ge=0, lt=2**63)]  # kept as int64
+Side = Annotated[int, Field(ge=1, le=1_000_000)]
+Edge = Annotated[float, Field(ge=-1e7, le=1e7, allow_inf_nan=False)]
 
 
 class PictureEntry(BaseModel):
     """One entry of `images`."""
 
-    id: Annotated[int, Field(ge=0, lt=2**63)]  # kept as int64
-    file_name: Annotated[str, Field(min_length=1)]
-    width: Annotated[int, Field(ge=1)]
-    height: Annotated[int, Field(ge=1)]
+    id: Id
+    file_name: Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_inside)]
+    width: Side
+    height: Side
 
 
 class CaptionEntry(BaseModel):
     """One entry of a captions file's `annotations`."""
 
-    id: int
-    image_id: int
+    id: Id
+    image_id: Id
     caption: str
 
 
 class InstanceEntry(BaseModel):
     """One entry of an instances file's `annotations`: x, y of the upper left corner, width, height in pixels."""
 
-    id: int
-    image_id: int
-    category_id: int
-    bbox: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=4, max_length=4)]
+    id: Id
+    image_id: Id
+    category_id: Id
+    bbox: tuple[Edge, Edge, Edge, Edge]
 
 
 class CategoryEntry(BaseModel):
     """One entry of `categories`."""
 
-    id: int
+    id: Id
     name: Annotated[str, Field(min_length=1)]
 
 
@@ -105,115 +119,94 @@ class CocoPicture:
     ----------
     image_id : int
         The official id.
-    file : Path
+    pixels : Path or (S, S, 3) uint8
+        The picture's file, or the picture itself where it is drawn at the size that a model sees.
     width, height : int
         As annotated, in pixels.
     captions : tuple of tuples of words
-    objects : tuple of (category id, x, y, width, height)
+    objects : tuple of (category id, (x, y, width, height))
         In annotated pixels, x and y of the upper left corner.
     """
 
     image_id: int
-    file: Path
+    pixels: Path | UInt8[np.ndarray, "S S 3"]
     width: int
     height: int
     captions: tuple[tuple[str, ...], ...]
     objects: tuple[tuple[int, Box], ...]
 
 
-@dataclass(frozen=True)
-class CocoSplit:
-    """The pictures of an official split by rising image id, and the names of the categories by rising category id."""
-
-    pictures: tuple[CocoPicture, ...]
-    categories: Mapping[int, str]
-
-
-def read_split(captions: Path, instances: Path, folder: Path, source: str) -> CocoSplit:
-    """One official split. Raises `DataError` in one sentence; what is left out is counted in the log."""
-    captioned = _indexed(captions, CaptionsFile, source)
-    detected = _indexed(instances, InstancesFile, source)
-    left_out: Counter[str] = Counter()
-    categories = {number: detected.cats[number]["name"] for number in sorted(detected.cats)}
-    texts = _texts(captioned, left_out)
-    left_out["boxes of unknown pictures"] = sum(
-        len(entries) for number, entries in detected.imgToAnns.items() if number not in detected.imgs
-    )
-    pictures = []
-    for number in sorted(captioned.imgs):
-        entry = captioned.imgs[number]
-        if number not in texts:
-            left_out["pictures without a caption"] += 1
-            continue
-        objects = [(item["category_id"], tuple(item["bbox"])) for item in detected.imgToAnns.get(number, [])]
-        known = [(category, box) for category, box in objects if category in categories]
-        real = tuple((category, box) for category, box in known if box[2] > 0 and box[3] > 0)
-        left_out["boxes of unknown categories"] += len(objects) - len(known)
-        left_out["boxes without area"] += len(known) - len(real)
-        pictures.append(
-            CocoPicture(number, folder / entry["file_name"], entry["width"], entry["height"], texts[number], real)
+def coco_files(source: str) -> dict[str, Path]:
+    """The four annotation files and two picture folders of `coco` or `coco:PATH`, by their place below its folder."""
+    root = source_path(source)
+    places = [f"annotations/{kind}_{split}.json" for kind in ("captions", "instances") for split in COCO_SPLITS]
+    missing = [place for place in places if not (root / place).is_file()]
+    missing += [split for split in COCO_SPLITS if not (root / split).is_dir()]
+    if missing:
+        raise DataError(
+            f"dataset='{source}': there is no '{root / missing[0]}': unpack {COCO_URLS[missing[0].split('/')[0]]} into "
+            f"'{root}', or set FCAM_DATA to the folder around coco/."
         )
-    unknown = sum(picture.image_id not in detected.imgs for picture in pictures)
+    return {place: root / place for place in (*places, *COCO_SPLITS)}
+
+
+def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, str]]:
+    """The pictures of an official split by rising image id, and the names of the categories by rising id.
+
+    Raises `DataError` in one sentence; what is left out is counted in the log.
+    """
+    files = coco_files(source)
+    words, boxes = (files[f"annotations/{kind}_{split}.json"] for kind in ("captions", "instances"))
+    captioned, detected = _parsed(words, CaptionsFile, source), _parsed(boxes, InstancesFile, source)
+    left_out: Counter[str] = Counter()
+    entries = {entry.id: entry for entry in captioned.images}
+    sizes = {entry.id: entry for entry in detected.images}
+    categories = {entry.id: entry.name for entry in sorted(detected.categories, key=lambda entry: entry.id)}
+    texts: dict[int, list[tuple[str, ...]]] = defaultdict(list)
+    for caption in captioned.annotations:
+        if caption.image_id not in entries:
+            left_out["captions of unknown pictures"] += 1
+        elif found := words_of(caption.caption):
+            texts[caption.image_id].append(found)
+        else:
+            left_out["captions without a word"] += 1
+    objects: dict[int, list[tuple[int, Box]]] = defaultdict(list)
+    for item in detected.annotations:
+        if item.image_id not in sizes:
+            left_out["boxes of unknown pictures"] += 1
+        elif item.category_id not in categories:
+            left_out["boxes of unknown categories"] += 1
+        elif item.bbox[2] <= 0 or item.bbox[3] <= 0:
+            left_out["boxes without area"] += 1
+        else:
+            objects[item.image_id].append((item.category_id, item.bbox))
+    left_out["pictures without a caption"] = len(entries) - len(texts)
     for what, count in left_out.items():
         if count:
-            log.warning("dataset='%s': %s: %d %s are left out.", source, folder.name, count, what)
-    if unknown:
+            log.warning("dataset='%s': %s: %d %s are left out.", source, split, count, what)
+    if unknown := len(set(texts) - set(sizes)):
         log.warning(
-            "dataset='%s': %s: %d pictures are not in '%s' and have no boxes.",
-            source, folder.name, unknown, instances.name,
-        )  # fmt: skip
-    if not pictures:
-        raise DataError(f"dataset='{source}': '{captions}' has no picture with a caption.")
-    return CocoSplit(tuple(pictures), categories)
+            "dataset='%s': %s: %d pictures are not in '%s' and have no boxes.", source, split, unknown, boxes.name
+        )
+    if not texts:
+        raise DataError(f"dataset='{source}': '{words}' has no picture with a caption.")
+    pictures = []
+    for number in sorted(texts):
+        size, file = sizes.get(number, entries[number]), files[split] / entries[number].file_name
+        captions, known = tuple(texts[number]), tuple(objects[number])
+        pictures.append(CocoPicture(number, file, size.width, size.height, captions, known))
+    return pictures, categories
 
 
-def _texts(captioned: COCO, left_out: Counter[str]) -> dict[int, tuple[tuple[str, ...], ...]]:
-    """The captions of each picture as words, in the file's order."""
-    texts: dict[int, tuple[tuple[str, ...], ...]] = {}
-    for number, entries in captioned.imgToAnns.items():
-        if number not in captioned.imgs:
-            left_out["captions of unknown pictures"] += len(entries)
-            continue
-        words = [words_of(entry["caption"]) for entry in entries]
-        left_out["captions without a word"] += sum(not caption for caption in words)
-        if kept := tuple(caption for caption in words if caption):
-            texts[number] = kept
-    return texts
-
-
-def _indexed(file: Path, schema: type[CaptionsFile] | type[InstancesFile], source: str) -> COCO:
-    """pycocotools' index of the fields needed; one sentence for the first fault of the file."""
-    try:
-        content = schema.model_validate_json(file.read_bytes())
-    except OSError as error:
-        raise DataError(f"dataset='{source}': the file '{file}' cannot be read ({error.strerror}).") from None
-    except ValidationError as error:
-        raise _wrong(file, source, _fault(error)) from None
-    index = COCO()
-    index.dataset = content.model_dump()
-    with contextlib.redirect_stdout(io.StringIO()):  # it prints
-        index.createIndex()
-    sizes = {"images": len(index.imgs), "annotations": len(index.anns), "categories": len(index.cats)}
-    for name, entries in index.dataset.items():
-        if sizes[name] != len(entries):
-            (number, count), *_ = Counter(entry["id"] for entry in entries).most_common(1)
-            raise _wrong(file, source, f"id {number} stands {count} times in '{name}'")
-    return index
-
-
-def _wrong(file: Path, source: str, what: str) -> DataError:
-    return DataError(
-        f"dataset='{source}': '{file}': {what}: mend it, or unpack it from {COCO_URLS['annotations_trainval2014']}."
-    )
-
-
-def _fault(error: ValidationError) -> str:
-    """The first fault with its place."""
-    fault = error.errors(include_url=False, include_input=False)[0]
-    if fault["type"] == "json_invalid":
-        return f"it is not complete JSON ({fault['ctx']['error']})"
-    reason = fault["msg"][0].lower() + fault["msg"][1:]
-    return f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: {reason}"
+def _parsed(file: Path, schema: type[Any], source: str) -> Any:
+    """The fields needed of an annotation file, in which no id stands twice."""
+    mend = f"mend it, or unpack it from {COCO_URLS['annotations']}"
+    content = read_json(file, source, schema, mend)
+    for name in schema.model_fields:
+        counts = Counter(entry.id for entry in getattr(content, name))
+        if counts and (most := counts.most_common(1)[0])[1] > 1:
+            raise DataError(f"dataset='{source}': '{file}': id {most[0]} stands {most[1]} times in '{name}': {mend}.")
+    return content
 
 
 def cropped_box(box: Box, width: int, height: int) -> Box | None:
@@ -231,55 +224,39 @@ def cropped_box(box: Box, width: int, height: int) -> Box | None:
 
 def check_pictures(pictures: Sequence[CocoPicture], source: str) -> None:
     """Refuse a data set of which a picture's file is missing, in one sentence that counts them."""
-    missing = [picture.file for picture in pictures if not picture.file.is_file()]
-    if missing:
-        folder = missing[0].parent
-        get = f"unpack {COCO_URLS[folder.name]} anew" if folder.name in COCO_URLS else "put them there"
+    files = [picture.pixels for picture in pictures if isinstance(picture.pixels, Path)]
+    if missing := [file for file in files if not os.path.isfile(file)]:
+        folder = missing[0].parent.name
+        get = f"unpack {COCO_URLS[folder]} anew" if folder in COCO_URLS else "put them there"
         raise DataError(
-            f"dataset='{source}': {len(missing):,} of {len(pictures):,} pictures are missing, the first is "
+            f"dataset='{source}': {len(missing):,} of {len(files):,} pictures are missing, the first is "
             f"'{missing[0]}': {get}."
         )
 
 
 def read_picture(picture: CocoPicture, image_size: int) -> UInt8[np.ndarray, "S S 3"]:
-    """The picture's centred square, resized; grey and CMYK pictures become RGB."""
-    try:
-        with Image.open(picture.file) as opened:
-            opened.load()
-            converted = opened.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        reason = " ".join(str(error).replace(f"'{picture.file}'", "").split())
-        raise DataError(f"the picture '{picture.file}' cannot be read ({reason}): put it there anew.") from None
-    width, height = converted.size
-    # A smaller copy may differ by the rounding of one side to whole pixels.
-    if abs(width * picture.height - height * picture.width) > max(picture.width, picture.height):
-        raise DataError(
-            f"the picture '{picture.file}' is {width} x {height} pixels, and its boxes were drawn on "
-            f"{picture.width} x {picture.height}: put the official picture there."
-        )
-    return np.asarray(ImageOps.fit(converted, (image_size, image_size), Image.Resampling.BILINEAR))
-
-
-def pictures_digest(pictures: Sequence[CocoPicture]) -> str:
-    """sha256 over the names and sizes of the pictures' files, in order."""
-    lines = (f"{picture.file.name}\t{picture.file.stat().st_size}" for picture in pictures)
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    """The picture's centred square, resized."""
+    if not isinstance(picture.pixels, Path):
+        return picture.pixels
+    for is_turned in (True, False):  # boxes were drawn on what a viewer shows, or else on the file as it lies
+        shown = as_shown(picture.pixels, is_turned)
+        width, height = shown.size
+        # A smaller copy may differ by the rounding of one side to whole pixels.
+        if abs(width * picture.height - height * picture.width) <= max(picture.width, picture.height):
+            return np.asarray(ImageOps.fit(shown, (image_size, image_size), Image.Resampling.BILINEAR))
+    raise DataError(
+        f"the picture '{picture.pixels}' is {width} x {height} pixels, and its boxes were drawn on "
+        f"{picture.width} x {picture.height}: put the official picture there."
+    )
 
 
 def survey(root: Path) -> str:
     """What `fcam check` says of a COCO folder: absent, what is missing, or how much is there."""
     if not root.is_dir():
         return "absent; see the data card on captions for what to fetch"
-    counts = []
-    for split in ("train2014", "val2014"):
-        for kind in ("captions", "instances"):
-            if not (root / "annotations" / f"{kind}_{split}.json").is_file():
-                return f"NOT USABLE: there is no annotations/{kind}_{split}.json"
-        if not (root / split).is_dir():
-            return f"NOT USABLE: there is no {split}/"
-        counts.append(f"{_num_files(root / split):,} pictures in {split}/")
-    return f"present: {', '.join(counts)}"
-
-
-def _num_files(folder: Path) -> int:
-    return sum(1 for _ in folder.iterdir())
+    for split in COCO_SPLITS:
+        for place in (f"annotations/captions_{split}.json", f"annotations/instances_{split}.json", split):
+            if not (root / place).exists():
+                return f"NOT USABLE: there is no {place}"
+    numbers: Mapping[str, int] = {split: sum(1 for _ in (root / split).iterdir()) for split in COCO_SPLITS}
+    return f"present: {', '.join(f'{number:,} pictures in {split}/' for split, number in numbers.items())}"

@@ -1,4 +1,4 @@
-"""Features of a frozen encoder: computed once for every picture, kept on disk as bfloat16, read as a memory map.
+"""Features of a frozen encoder: computed once for every picture, kept on disk as float16, read as a memory map.
 
 `vgg19` is torchvision's VGG-19 up to before its last max-pooling: 512 features in each of 14 x 14 regions of a picture
 of 224 pixels (in general (S / 16) x (S / 16)), after the ReLU, regions row by row. Its weights are torchvision's
@@ -10,89 +10,37 @@ Source: arXiv 2307.13421, experiments on MSCOCO; Xu et al., Show, attend and tel
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
+import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlparse
 
+import numpy as np
 import torch
-from jaxtyping import BFloat16, UInt8
+from filelock import FileLock
+from jaxtyping import Float16, UInt8
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torchvision.models import VGG19_Weights, vgg19
 
-from fcamlib.data.array_cache import Layout, kept
-from fcamlib.data.coco import CocoPicture, pictures_digest
+from fcamlib.data.coco import CocoPicture
+from fcamlib.data.files import content_hash, download
 from fcamlib.errors import DataError
 
+log = logging.getLogger(__name__)
 VGG19_CUT = 36  # layers of `features` that are kept: all but the last, a max-pooling
+VGG19_BYTES = 600_000_000  # at most, of the official file
 CHUNK = 64  # pictures that are encoded at once
 _HASHED_NAME = re.compile(r"-([0-9a-f]{8,64})\.\w+$")
-
-
-@dataclass(frozen=True)
-class FrozenEncoder:
-    """A network whose weights stay as they are.
-
-    Parameters
-    ----------
-    module : nn.Module
-        (n, 3, S, S) pictures, normalised as ImageNet's -> (n, D, h, w) features.
-    name : str
-    sha256 : str
-        Of the weights' file: the kept features belong to these weights.
-    """
-
-    module: nn.Module
-    name: str
-    sha256: str
-
-
-def picture_features(
-    pictures: Sequence[CocoPicture],
-    image_size: int,
-    encoder: FrozenEncoder,
-    read: Callable[[Sequence[CocoPicture], int], UInt8[Tensor, "n S S 3"]],
-    root: Path,
-    device: torch.device | None = None,
-) -> BFloat16[Tensor, "P L D"]:
-    """Features of each picture in its L = h w regions, row by row, from the cache in `root` or computed into it.
-
-    Parameters
-    ----------
-    pictures : P pictures
-    image_size : int
-    encoder : FrozenEncoder
-    read : callable
-        Pictures and image_size -> their pixels.
-    root : Path
-    device : torch.device, optional
-        Where to compute, in float32; the CPU by default.
-    """
-    device = device or torch.device("cpu")
-    module = encoder.module.eval().requires_grad_(False)
-    with torch.inference_mode():
-        one = module.to(device)(torch.zeros(1, 3, image_size, image_size, device=device))
-    _, num_features, height, width = one.shape
-    about = {
-        "encoder": encoder.name,
-        "weights": encoder.sha256,
-        "pictures": pictures_digest(pictures),
-        "image_size": image_size,
-    }
-    layout = Layout(encoder.name, about, (len(pictures), height * width, num_features), torch.bfloat16, CHUNK)
-
-    def compute(chunk: range) -> BFloat16[Tensor, "n L D"]:
-        pixels = read(pictures[chunk.start : chunk.stop], image_size).to(device)
-        with torch.inference_mode():
-            features = module(normalised(pixels))  # (n, D, h, w)
-        if not bool(features.isfinite().all()):
-            raise DataError(f"features='{encoder.name}': the encoder gives values that are not finite: check weights.")
-        return features.flatten(2).transpose(1, 2).to("cpu", torch.bfloat16)
-
-    return kept(layout, root, compute)
 
 
 def normalised(pixels: UInt8[Tensor, "n S S 3"]) -> Tensor:
@@ -102,10 +50,137 @@ def normalised(pixels: UInt8[Tensor, "n S S 3"]) -> Tensor:
     return ((pixels.float() / 255 - mean) / deviation).permute(0, 3, 1, 2).contiguous()
 
 
+@dataclass(frozen=True)
+class FrozenEncoder:
+    """A network whose weights stay as they are.
+
+    Parameters
+    ----------
+    module : nn.Module
+        (n, 3, S, S) prepared pictures -> (n, D, h, w) features.
+    name : str
+    sha256 : str
+        Of the weights' file: the kept features belong to these weights.
+    prepare : callable
+        (n, S, S, 3) uint8 pictures -> what `module` takes.
+    """
+
+    module: nn.Module
+    name: str
+    sha256: str
+    prepare: Callable[[Tensor], Tensor] = normalised
+
+
+def picture_features(
+    pictures: Sequence[CocoPicture],
+    image_size: int,
+    encoder: FrozenEncoder,
+    read: Callable[[Sequence[CocoPicture], int], UInt8[np.ndarray, "n S S 3"]],
+    root: Path,
+    device: torch.device | None = None,
+) -> Float16[np.ndarray, "P L D"]:
+    """Features of each picture in its L = h w regions, row by row, from the cache in `root` or computed into it.
+
+    `read` gives the pixels of some pictures; the encoder computes on `device`, in float32, on the CPU by default.
+    """
+    device = device or torch.device("cpu")
+    module = encoder.module.eval().requires_grad_(False).to(device)
+
+    def compute(rows: slice) -> NDArray[np.float16]:
+        chosen = torch.from_numpy(read(pictures[rows], image_size)).to(device)
+        with torch.inference_mode():
+            found = module(encoder.prepare(chosen)).flatten(2).transpose(1, 2).to("cpu", torch.float16)  # (n, L, D)
+        if not bool(found.isfinite().all()):
+            raise DataError(
+                f"features='{encoder.name}': the encoder gives values that float16 cannot hold: check the weights."
+            )
+        return found.numpy()
+
+    with torch.inference_mode():
+        blank = torch.zeros(1, image_size, image_size, 3, dtype=torch.uint8, device=device)
+        _, num_features, height, width = module(encoder.prepare(blank)).shape
+    about = {"weights": encoder.sha256, "pictures": pictures_hash(pictures), "image_size": image_size}
+    shape = (len(pictures), height * width, num_features)
+    return kept(encoder.name, about, shape, "float16", compute, root)
+
+
+def pictures_hash(pictures: Sequence[CocoPicture]) -> str:
+    """sha256 over the names of the pictures' files, in order, and the content of their folders."""
+    files = [picture.pixels for picture in pictures if isinstance(picture.pixels, Path)]
+    folders = {folder: content_hash(folder) for folder in dict.fromkeys(file.parent for file in files)}
+    lines = "".join(f"{folders[file.parent]}  {file.name}\n" for file in files)
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def kept(
+    label: str,
+    about: Mapping[str, Any],
+    shape: tuple[int, ...],
+    dtype: str,
+    compute: Callable[[slice], NDArray[Any]],
+    root: Path,
+) -> NDArray[Any]:
+    """The array (rows first) that `label` and `about` name, from the folder `root` or computed into it.
+
+    It is an .npy file, verified by its checksum before each use and read as a private memory map. `compute` gives some
+    rows. A killed computation goes on at the first chunk that is missing or differs from its checksum.
+    """
+    key = hashlib.sha256(json.dumps([about, shape, dtype], sort_keys=True).encode()).hexdigest()[:12]
+    final = root / f"{label}-{key}.npy"
+    try:
+        if not _is_whole(final):  # a whole array is used without the lock: its folder may be read-only
+            root.mkdir(parents=True, exist_ok=True)
+            with FileLock(root / f".{final.name}.lock"):
+                if not _is_whole(final):
+                    _fill(final, shape, dtype, compute)
+    except OSError as error:
+        size = np.prod(shape, dtype=float) * np.dtype(dtype).itemsize / 1e9
+        raise DataError(
+            f"cannot keep {size:,.1f} GB in '{error.filename or root}' ({error.strerror or error}): make it writable, "
+            "free some space, or set FCAM_DATA to another folder."
+        ) from None
+    values: NDArray[Any] = np.load(final, mmap_mode="c")
+    return values
+
+
+def _is_whole(final: Path) -> bool:
+    note = final.with_suffix(".sha256")
+    return final.is_file() and note.is_file() and content_hash(final) == note.read_text("ascii", errors="replace")
+
+
+def _fill(final: Path, shape: tuple[int, ...], dtype: str, compute: Callable[[slice], NDArray[Any]]) -> None:
+    """Compute the chunks that are missing or damaged, then give the file its name."""
+    part, done = final.with_suffix(".part"), final.with_suffix(".done")
+    if final.is_file():
+        log.warning("'%s' is damaged; what differs from its checksum is computed again.", final)
+        os.replace(final, part)
+    sums = done.read_text("ascii", errors="replace").split() if done.is_file() else []
+    try:
+        values = np.lib.format.open_memmap(part, mode="r+")
+        if values.shape != shape or values.dtype != dtype:
+            raise ValueError("another array")
+    except (ValueError, FileNotFoundError):
+        values, sums = np.lib.format.open_memmap(part, mode="w+", dtype=np.dtype(dtype), shape=shape), []
+        with part.open("r+b") as file:  # a full disk would otherwise end the process when a page is written
+            os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
+    shown = {"console": Console(stderr=True), "disable": not sys.stderr.isatty()}
+    starts = range(0, shape[0], CHUNK)
+    for number, start in enumerate(track(starts, description=final.stem, **shown)):  # type: ignore[arg-type]
+        rows = slice(start, start + CHUNK)
+        if number < len(sums) and hashlib.sha256(values[rows].tobytes()).hexdigest() == sums[number]:
+            continue
+        values[rows] = compute(rows)
+        values.flush()  # before the note that it is there
+        sums[number:] = [hashlib.sha256(values[rows].tobytes()).hexdigest(), *sums[number + 1 :]]
+        done.write_text("\n".join(sums), "ascii")
+    final.with_suffix(".sha256").write_text(content_hash(part), "ascii")
+    os.replace(part, final)
+
+
 def vgg19_encoder(weights: str = "") -> FrozenEncoder:
     """VGG-19 with torchvision's weights, or those of the file `weights`. Raises `DataError` in one sentence."""
     file = Path(weights).expanduser() if weights else _official_file()
-    digest = _verified_digest(file, weights)
+    digest = _verified_hash(file, weights)
     module = vgg19_layers()
     state = {
         name.removeprefix("features."): value for name, value in _state(file).items() if name.startswith("features.")
@@ -116,6 +191,9 @@ def vgg19_encoder(weights: str = "") -> FrozenEncoder:
         reason = " ".join(str(error).split()[:30])
         raise DataError(f"weights='{file}' are not those of torchvision's VGG-19 ({reason}).") from None
     return FrozenEncoder(module, "vgg19", digest)
+
+
+ENCODERS: dict[str, Callable[[str], FrozenEncoder]] = {"vgg19": vgg19_encoder}  # name -> from a file of weights
 
 
 def vgg19_layers() -> nn.Sequential:
@@ -129,26 +207,16 @@ def _official_file() -> Path:
     """The official weights in torch's hub cache, downloaded there where they are missing."""
     url = VGG19_Weights.IMAGENET1K_V1.url
     file = Path(torch.hub.get_dir(), "checkpoints", Path(urlparse(url).path).name)
-    if not file.is_file():
-        (prefix,) = _HASHED_NAME.findall(file.name)
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            torch.hub.download_url_to_file(url, str(file), hash_prefix=prefix, progress=sys.stderr.isatty())
-        except (OSError, RuntimeError) as error:
-            raise DataError(
-                f"features='vgg19': there are no weights at '{file}', and the download of {url} failed "
-                f"({' '.join(str(error).split())}): put the file there, or name it with weights=PATH."
-            ) from None
+    (prefix,) = _HASHED_NAME.findall(file.name)
+    download(url, file, VGG19_BYTES, prefix)
     return file
 
 
-def _verified_digest(file: Path, given: str) -> str:
+def _verified_hash(file: Path, given: str) -> str:
     """sha256 of a weights' file, which has to begin with the hash in its name, if it has one."""
-    try:
-        with file.open("rb") as opened:
-            digest = hashlib.file_digest(opened, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"weights='{given or file}': the file cannot be read ({error.strerror}).") from None
+    if not file.is_file():
+        raise DataError(f"weights='{given or file}': there is no such file.")
+    digest = content_hash(file)
     if (named := _HASHED_NAME.search(file.name)) and not digest.startswith(named[1]):
         raise DataError(
             f"weights='{file}': its sha256 begins with {digest[: len(named[1])]} and not with {named[1]}, as its name "

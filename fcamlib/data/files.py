@@ -107,36 +107,31 @@ def _remember(note: Path, digest: str) -> None:
         os.replace(part, note)
 
 
-def read_bytes(file: Path, dataset: str) -> bytes:
-    """The content of a file; a pipe, a folder and a file of more than 4 GB are refused."""
+def read_text(file: Path, owner: str) -> str:
+    """The text of a file that the parameter `owner` names; a pipe, more than 4 GB and other than UTF-8 are refused."""
     try:
         if file.exists() and not file.is_file():
             raise OSError(0, "it is no regular file")
         if file.stat().st_size > MOST_BYTES:
             raise OSError(0, f"it has more than {MOST_BYTES / 1e9:.1f} GB")
-        return file.read_bytes()
+        content = file.read_bytes()
     except OSError as error:
-        raise DataError(f"dataset='{dataset}': the file '{file}' cannot be read ({error.strerror}).") from None
-
-
-def read_text(file: Path, dataset: str) -> str:
-    """The text of a file; one sentence that names the place where it is missing, empty or not UTF-8."""
-    content = read_bytes(file, dataset)
+        raise DataError(f"{owner}: the file '{file}' cannot be read ({error.strerror}).") from None
     if not content.strip():
-        raise DataError(f"dataset='{dataset}': the file '{file}' is empty.")
+        raise DataError(f"{owner}: the file '{file}' is empty.")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"dataset='{dataset}': line {line} of '{file}' is not UTF-8 text "
-            f"(byte 0x{content[error.start]:02x}): save the file as UTF-8."
+            f"{owner}: line {line} of '{file}' is not UTF-8 text (byte 0x{content[error.start]:02x}): save the file "
+            "as UTF-8."
         ) from None
 
 
 def read_json(file: Path, dataset: str, schema: Any, mend: str) -> Any:
     """The content of a JSON file as `schema`; the first fault is one sentence that ends in `mend`."""
-    text = read_text(file, dataset)
+    text = read_text(file, f"dataset='{dataset}'")
     try:
         return TypeAdapter(schema).validate_json(text)
     except ValidationError as error:

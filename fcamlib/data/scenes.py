@@ -1,45 +1,26 @@
-"""`scenes`: generated pictures of coloured shapes, written as a data set in the layout of COCO 2014.
+"""`scenes`: generated pictures of coloured shapes with captions and boxes, drawn in memory.
 
 A picture shows one to three shapes of different kinds, about a quarter of its width, on a dark or a light textured
 ground. A kind of shape is a category: it has an outline and a pattern of its own, so that a region of 8 pixels tells
 it; the colour is drawn freely. Each picture has five captions of at most ten words, which name every shape with its
-colour, from left to right, in varied sentences. Annotations hold the exact mask of each shape, and the box around its
-pixels.
-
-The data set is written once, beside its place and then renamed whole, into the folder of data sets, or where that is
-read-only into the user's cache folder, or else into a temporary one; its checksums are verified before each use.
+colour, from left to right, in varied sentences. The box of a shape goes around its pixels.
 """
 
 from __future__ import annotations
 
-import atexit
-import hashlib
-import json
-import logging
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache, partial
-from pathlib import Path
-from typing import Any
+from functools import cached_property, lru_cache
 
 import numpy as np
-import platformdirs
-from filelock import FileLock
 from jaxtyping import Bool, Float, UInt8
-from PIL import Image
-from pycocotools import mask as coco_mask
 
-from fcamlib import paths
-from fcamlib.config.captions import COCO_SPLITS, ScenesConfig
-from fcamlib.errors import DataError
-
-log = logging.getLogger(__name__)
+from fcamlib.config.captions import ScenesConfig
+from fcamlib.data.coco import Box, CocoPicture
+from fcamlib.data.files import require_memory
+from fcamlib.data.vocabulary import words_of
 
 EDITION = 1  # raised whenever the same config and seed would give other pictures or captions
-MANIFEST = "SHA256SUMS"
 NUM_CAPTIONS = 5
 MAX_WORDS = 10
 SMALLEST, LARGEST = 0.25, 0.33  # side of the square a shape is drawn in, as a share of the picture's
@@ -76,11 +57,11 @@ class Shape:
     mask: Bool[np.ndarray, "S S"]
 
     @cached_property
-    def box(self) -> tuple[int, int, int, int]:
+    def box(self) -> Box:
         """x, y, width, height around its pixels."""
         rows, columns = (np.flatnonzero(self.mask.any(axis=axis)) for axis in (1, 0))
         x, y = int(columns[0]), int(rows[0])
-        return x, y, int(columns[-1]) + 1 - x, int(rows[-1]) + 1 - y
+        return float(x), float(y), float(columns[-1] + 1 - x), float(rows[-1] + 1 - y)
 
 
 @dataclass(frozen=True)
@@ -92,170 +73,35 @@ class Scene:
     captions: tuple[str, ...]
 
 
-def scenes_files(config: ScenesConfig, seed: int) -> dict[str, Path]:
-    """The files and folders of the data set by their place, as `fcamlib.config.captions.coco_files` gives them.
+@lru_cache(maxsize=1)
+def scene_pictures(config: ScenesConfig, seed: int) -> tuple[list[CocoPicture], list[CocoPicture], dict[int, str]]:
+    """Training and validation scenes, test scenes, and the names of the categories by id.
 
-    It is generated where it is not there yet. Raises `DataError` in one sentence where it cannot be written.
+    Image ids run from 1, those of the training scenes first and of the test scenes last.
     """
-    folder = _prepared(config, seed)
-    places = [f"annotations/{kind}_{split}2014.json" for kind in ("captions", "instances") for split in COCO_SPLITS]
-    return {place: folder / place for place in (*places, *(f"{split}2014" for split in COCO_SPLITS))}
-
-
-def _prepared(config: ScenesConfig, seed: int) -> Path:
-    """The folder of the verified data set."""
-    drawn = [EDITION, seed, config.num_train, config.num_validation, config.num_test]
-    drawn += [config.image_size, config.max_objects]
-    name = f"{config.slug}-s{seed}-{hashlib.sha256(repr(drawn).encode()).hexdigest()[:8]}"
-    roots = [paths.data_dir() / "scenes", platformdirs.user_cache_path("fcam") / "scenes"]
-    for root in roots:  # verified files are used without the lock, so a folder shared read-only works too
-        if _is_whole(root / name):
-            return root / name
-    faults: list[str] = []
-    places: list[Callable[[], Path]] = [*(partial(Path, root) for root in roots), _session_root]
-    for root_of in places:
-        try:
-            root = root_of()
-            root.mkdir(parents=True, exist_ok=True)
-            with FileLock(root / f".{name}.lock"):
-                if not _is_whole(root / name):
-                    _write_whole(root / name, config, seed)
-            return root / name
-        except OSError as error:
-            faults.append(error.strerror or str(error))
-    raise DataError(
-        f"dataset='scenes': cannot write into {roots[0]} nor {roots[1]}, nor make a temporary folder ({faults[0]}): "
-        "make one of them writable, free some space, or set FCAM_DATA to another folder."
-    )
-
-
-@cache
-def _session_root() -> Path:
-    """A temporary folder that goes when this process ends."""
-    folder = tempfile.mkdtemp(prefix="fcam-scenes-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    log.warning("no folder for scenes is writable: they are drawn for this process alone, into '%s'.", folder)
-    return Path(folder)
-
-
-def _write_whole(folder: Path, config: ScenesConfig, seed: int) -> None:
-    """Write the data set beside `folder`, then give it the name."""
-    if folder.exists():
-        log.warning("the scenes in '%s' are damaged and are drawn again.", folder)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        write_scenes(scratch, config, seed)
-        files = sorted(path for path in scratch.rglob("*") if path.is_file())
-        lines = "".join(f"{_sha256(path)}  {path.relative_to(scratch).as_posix()}\n" for path in files)
-        (scratch / MANIFEST).write_text(lines, "ascii", newline="\n")
-        scratch.chmod(0o755)  # mkdtemp gives it to its owner alone
-        if folder.exists():
-            os.replace(folder, scratch / "damaged")
-        os.replace(scratch, folder)
-        shutil.rmtree(folder / "damaged", ignore_errors=True)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _is_whole(folder: Path) -> bool:
-    """Whether every file of the manifest is there with its checksum."""
-    try:
-        lines = (folder / MANIFEST).read_text("ascii").splitlines()
-        return all(_sha256(folder / line[66:]) == line[:64] for line in lines)
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def write_scenes(folder: Path, config: ScenesConfig, seed: int) -> None:
-    """Write train2014/, val2014/ and annotations/ into `folder`; image ids of train2014 come first."""
-    first_id = 1
-    sizes = {"train": config.num_train + config.num_validation, "val": config.num_test}
-    (folder / "annotations").mkdir()
-    for split, scenes in split_scenes(config, seed):
-        (folder / f"{split}2014").mkdir()
-        entries: list[dict[str, Any]] = []
-        drawn: list[Scene] = []
-        for number, scene in enumerate(scenes, start=first_id):
-            name = f"COCO_{split}2014_{number:012d}.png"
-            picture = folder / f"{split}2014" / name
-            Image.fromarray(scene.picture).save(picture, compress_level=0)  # noise does not shrink
-            entries.append(_picture_entry(number, name, config.image_size))
-            drawn.append(scene)
-        for kind, content in (("captions", _captions(drawn, first_id)), ("instances", _instances(drawn, first_id))):
-            text = json.dumps(_header(split) | {"images": entries} | content)
-            (folder / "annotations" / f"{kind}_{split}2014.json").write_text(text, "utf-8")
-        first_id += sizes[split]
+    number = config.num_train + config.num_validation + config.num_test
+    what = f"{number:,} scenes of image_size={config.image_size}"
+    require_memory(6 * number * config.image_size**2, what, "give fewer or smaller ones")
+    ids = {name: number for number, name in enumerate(SHAPE_WORDS, start=1)}
+    drawn: list[list[CocoPicture]] = []
+    for _, scenes in split_scenes(config, seed):
+        part = []
+        for number, scene in enumerate(scenes, start=sum(len(other) for other in drawn) + 1):
+            captions = tuple(words_of(caption) for caption in scene.captions)
+            objects = tuple((ids[shape.category], shape.box) for shape in scene.shapes)
+            size = config.image_size
+            part.append(CocoPicture(number, scene.picture, size, size, captions, objects))
+        drawn.append(part)
+    train, test = drawn
+    return train, test, {number: name for name, number in ids.items()}
 
 
 def split_scenes(config: ScenesConfig, seed: int) -> Iterator[tuple[str, Iterator[Scene]]]:
     """The scenes of train2014 and of val2014, each from draws of its own."""
     sizes = (config.num_train + config.num_validation, config.num_test)
-    for number, (split, size) in enumerate(zip(COCO_SPLITS, sizes, strict=True)):
+    for number, (split, size) in enumerate(zip(("train", "val"), sizes, strict=True)):
         generator = np.random.default_rng([seed, EDITION, number])
         yield split, (draw_scene(generator, config.image_size, config.max_objects) for _ in range(size))
-
-
-def _header(split: str) -> dict[str, Any]:
-    return {
-        "info": {
-            "description": f"fcamlib scenes, edition {EDITION}, {split}",
-            "url": "https://arxiv.org/abs/2307.13421",
-            "version": f"{EDITION}.0",
-            "year": 2014,
-            "contributor": "fcamlib",
-            "date_created": "2014/01/01",
-        },
-        "licenses": [{"id": 1, "name": "MIT License", "url": "https://opensource.org/license/mit"}],
-    }
-
-
-def _picture_entry(number: int, name: str, size: int) -> dict[str, Any]:
-    return {
-        "id": number,
-        "file_name": name,
-        "width": size,
-        "height": size,
-        "license": 1,
-        "coco_url": "",
-        "flickr_url": "",
-        "date_captured": "2014-01-01 00:00:00",
-    }
-
-
-def _captions(scenes: Sequence[Scene], first_id: int) -> dict[str, Any]:
-    texts = [(number, text) for number, scene in enumerate(scenes, start=first_id) for text in scene.captions]
-    start = (first_id - 1) * NUM_CAPTIONS + 1
-    return {
-        "annotations": [
-            {"id": place, "image_id": number, "caption": text} for place, (number, text) in enumerate(texts, start)
-        ]
-    }
-
-
-def _instances(scenes: Sequence[Scene], first_id: int) -> dict[str, Any]:
-    ids = {name: number for number, name in enumerate(SHAPE_WORDS, start=1)}
-    annotations = []
-    for number, scene in enumerate(scenes, start=first_id):
-        for place, shape in enumerate(scene.shapes):
-            run_lengths = coco_mask.encode(np.asfortranarray(shape.mask.astype(np.uint8)))
-            counts = run_lengths["counts"]
-            annotations.append(
-                {
-                    "id": number * 10 + place,
-                    "image_id": number,
-                    "category_id": ids[shape.category],
-                    "segmentation": {"size": list(shape.mask.shape), "counts": counts.decode("ascii")},
-                    "area": int(shape.mask.sum()),
-                    "bbox": list(shape.box),
-                    "iscrowd": 0,
-                }
-            )
-    categories = [{"id": number, "name": name, "supercategory": "shape"} for name, number in ids.items()]
-    return {"annotations": annotations, "categories": categories}
 
 
 def draw_scene(generator: np.random.Generator, size: int, max_objects: int) -> Scene:

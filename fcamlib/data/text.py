@@ -241,7 +241,7 @@ def jsonl_corpus(source: str) -> Corpus:
 def _lines(file: Path, source: str) -> list[_Placed]:
     """The checked lines of a file that hold a post; blank lines are passed over, posts without a word counted."""
     placed, num_empty = [], 0
-    for number, content in enumerate(read_text(file, source).split("\n"), start=1):
+    for number, content in enumerate(read_text(file, f"dataset='{source}'").split("\n"), start=1):
         if not content.strip():
             continue
         place = f"line {number} of '{file}'"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,8 +25,7 @@ from fcamlib.checkpoint import Row
 from fcamlib.config.caption_runs import caption_experiment
 from fcamlib.config.captions import ScenesConfig
 from fcamlib.data.captions import caption_task
-from fcamlib.data.features import FrozenEncoder
-from fcamlib.data.scenes import scenes_files
+from fcamlib.data.features import ENCODERS, FrozenEncoder
 from fcamlib.errors import DivergenceError, UserError
 
 
@@ -222,16 +222,23 @@ def test_a_recorded_run_is_found_and_its_weights_are_computed_where_they_are_nee
     assert (tmp_path / "new" / first.name / "model.safetensors").is_file()
 
 
-def test_frozen_features_of_a_folder_in_the_layout_of_coco(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_frozen_features_of_a_folder_in_the_layout_of_coco(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, write_coco: Callable[[Path, Any, int], str]
+) -> None:
     """Scenes are written in that layout; a small network stands in for VGG19, whose weights are not at hand."""
     torch.manual_seed(0)
     network = FrozenEncoder(torch.nn.Conv2d(3, 6, 16, stride=16), "small", "0" * 64)
-    monkeypatch.setattr("fcamlib.data.features.vgg19_encoder", lambda weights="": network)
+    monkeypatch.setitem(ENCODERS, "vgg19", lambda weights: network)
     monkeypatch.setattr(caption_training, "cached_task", caption_task)
     monkeypatch.setenv("FCAM_DATA", str(tmp_path / "data"))
     scenes = ScenesConfig(num_train=12, num_validation=2, num_test=7, image_size=64)
-    folder = scenes_files(scenes, 0)["train2014"].parent
-    given = {"dataset": f"coco:{folder}", "num_validation": 2, "image_size": 64, "epochs": 2, "switch_epoch": 1}
+    given = {
+        "dataset": write_coco(tmp_path / "written", scenes, 0),
+        "num_validation": 2,
+        "image_size": 64,
+        "epochs": 2,
+        "switch_epoch": 1,
+    }
     run_config = config("hybrid", **given)
     assert run_config.model.encoder == "features" and str(tmp_path) not in run_config.portable().model_dump_json()
     finished = caption_run(run_config)

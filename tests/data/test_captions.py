@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from PIL import Image
 
 from fcamlib.config.captions import CocoConfig, captions_data
 from fcamlib.data import captions
-from fcamlib.data.captions import caption_task, pixels
+from fcamlib.data.captions import caption_task, coco_title, pixels
 from fcamlib.data.coco import cropped_box, read_split, survey
+from fcamlib.data.features import pictures_hash
 from fcamlib.errors import DataError, UserError
 
 Json = dict[str, Any]
@@ -77,7 +79,8 @@ def box(number: int, image_id: int, category: int, edges: list[float]) -> Json:
 @pytest.fixture
 def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     monkeypatch.setenv("FCAM_DATA", str(tmp_path / "data"))
-    return Layout(tmp_path / "data" / "coco")
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda name: tmp_path / "cache" / name)
+    return Layout(tmp_path / "data" / "pets")
 
 
 def task_of(source: str, **parameters: Any) -> captions.CaptionTask:
@@ -134,7 +137,7 @@ def test_splits_words_and_objects(layout: Layout) -> None:
     task = task_of(layout.write())
     ids = {split: data.image_ids.tolist() for split, data in task.splits.items()}
     assert ids == {"train": [7, 9, 23], "validation": [40, 58], "test": [3, 61]}
-    assert (task.title, task.categories) == ("coco", ("person", "cat", "dog"))
+    assert (task.title, task.categories) == ("pets", ("person", "cat", "dog"))
     assert task.vocabulary[4:] == ("dog", "'s", "a", "man", "number", "runs", "the", "23", "7", "9")
     assert task.word_category.tolist() == [-1] * 4 + [2, -1, -1, 0] + [-1] * 6
     validation = task.splits["validation"]
@@ -167,19 +170,65 @@ def test_fewer_pictures_are_drawn_by_seed_and_long_captions_cut(
             task_of(source, **parameters)
 
 
-def test_the_data_folder_and_a_path_are_the_same_data(layout: Layout, tmp_path: Path) -> None:
+def test_a_run_is_named_by_the_content_of_its_data(layout: Layout, tmp_path: Path) -> None:
     source = layout.write()
-    one, other = (captions_data(s, SMALL) for s in ("coco", source))
-    assert one.fingerprint == other.fingerprint and one.portable() == other.portable()
-    assert one.slug == other.slug == "coco"
+    one = captions_data(source, SMALL)
+    shutil.copytree(layout.root, tmp_path / "data" / "coco")
+    official = captions_data("coco", SMALL)
+    assert isinstance(official, CocoConfig)
+    assert one.fingerprint == official.fingerprint and coco_title(official) == "COCO"
+    assert coco_title(official.model_copy(update={"features": "vgg19"})) == "COCO (VGG19 features)"
     table = tmp_path / "words.yaml"
     table.write_text("cat: [man]\n")
     moved = captions_data(source, SMALL | {"words": str(table)})
-    assert moved.fingerprint != one.fingerprint and moved.portable().model_dump()["words"] == "words.yaml"
+    assert moved.fingerprint != one.fingerprint
     assert caption_task(moved, 0).word_category.tolist()[7] == 1
+    kept = pictures_hash(read_split("train2014", source)[0])
+    Image.new("RGB", (80, 40), (7, 100, 201)).save(layout.root / PICTURE)  # a file of equal name and size
+    changed = captions_data(source, SMALL).fingerprint
+    assert changed != one.fingerprint and pictures_hash(read_split("train2014", source)[0]) != kept
     file = layout.root / "annotations" / "captions_val2014.json"
     file.write_text(file.read_text().replace("runs", "sits"))
-    assert captions_data(source, SMALL).fingerprint != one.fingerprint
+    assert len({captions_data(source, SMALL).fingerprint, changed, one.fingerprint}) == 3
+
+
+def test_boxes_are_scaled_by_the_size_that_the_instances_file_states(layout: Layout) -> None:
+    for entry in layout.files["instances_train2014"]["images"]:
+        entry.update(width=160, height=80)  # boxes were drawn on pictures twice as large
+    for item in layout.files["instances_train2014"]["annotations"]:
+        item["bbox"] = [2 * edge for edge in item["bbox"]]
+    task = task_of(layout.write())
+    assert [objects.box.tolist() for objects in task.splits["train"].objects] == [[[0, 0.25, 0.75, 0.75]]] * 3
+
+
+def test_turned_pictures_are_shown_upright_unless_their_boxes_lie_on_the_file(layout: Layout) -> None:
+    source = layout.write()
+    exif = Image.Exif()
+    exif[274] = 6  # shown turned clockwise by a quarter
+    canvas = np.zeros((80, 40, 3), dtype=np.uint8)
+    canvas[:40] = 255
+    for number, shown in ((7, np.rot90(canvas, 1)), (9, canvas.swapaxes(0, 1))):
+        Image.fromarray(np.ascontiguousarray(shown)).save(
+            layout.root / "train2014" / file_name(number, "train2014"), exif=exif if number == 7 else None
+        )
+    for kind in ("captions", "instances"):  # 7 is annotated as shown, 40 x 80
+        (entry,) = [e for e in layout.files[f"{kind}_train2014"]["images"] if e["id"] == 7]
+        entry.update(width=40, height=80)
+        (layout.root / "annotations" / f"{kind}_train2014.json").write_text(
+            json.dumps(layout.files[f"{kind}_train2014"])
+        )
+    train = task_of(source).splits["train"].pictures.values
+    assert (train[0, :15] == 255).all() and (train[0, 17:] == 0).all()
+    assert (train[1, :, :15] == 255).all() and (train[1, :, 17:] == 0).all()
+    Image.fromarray(np.ascontiguousarray(canvas.swapaxes(0, 1))).save(  # 9 is annotated as it lies, 80 x 40
+        layout.root / "train2014" / file_name(9, "train2014"), exif=exif
+    )
+    assert torch.equal(task_of(source).splits["train"].pictures.values[1], train[1])
+
+
+def test_a_vocabulary_without_a_word_is_one_sentence(layout: Layout) -> None:
+    with pytest.raises(DataError, match=r"^min_count=7 leaves no word of dataset='coco:.*pets': no word of the train"):
+        task_of(layout.write(), min_count=7)
 
 
 def test_every_kind_of_picture_becomes_rgb(layout: Layout) -> None:
@@ -191,6 +240,7 @@ def test_every_kind_of_picture_becomes_rgb(layout: Layout) -> None:
     Image.new("I;16", (80, 40), 65535).save(layout.root / "val2014" / file_name(3, "val2014"))
     task = task_of(source)
     train, validation = (task.splits[split].pictures.values[:, 16, 16].tolist() for split in ("train", "validation"))
+    assert task.splits["test"].pictures.values[0, 0, 0].tolist() == [255, 255, 255]
     assert train[0] == [90, 90, 90] and train[2] == [10, 20, 30] and validation[0] == [255, 255, 255]
     assert np.allclose(validation[1], [0, 255, 255], atol=6)  # cyan ink is no red light
     Image.new("RGB", (40, 20)).save(folder / file_name(7, "train2014"))  # a smaller copy has the same shape
@@ -199,18 +249,13 @@ def test_every_kind_of_picture_becomes_rgb(layout: Layout) -> None:
 
 def test_many_pictures_are_decoded_once_into_a_memory_map(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     source = layout.write()
-    split = read_split(
-        layout.root / "annotations/captions_train2014.json",
-        layout.root / "annotations/instances_train2014.json",
-        layout.root / "train2014",
-        source,
-    )
-    plain = pixels(split.pictures, 32, layout.root, in_memory=5 * 32 * 32 * 3)
+    pictures, _ = read_split("train2014", source)
+    plain = pixels(pictures, 32, layout.root, in_memory=5 * 32 * 32 * 3)
     assert not list(layout.root.glob("pictures-*"))
-    kept = pixels(split.pictures, 32, layout.root, in_memory=5 * 32 * 32 * 3 - 1)
-    assert torch.equal(plain, kept) and len(list(layout.root.glob("pictures-*"))) == 1
+    kept = pixels(pictures, 32, layout.root, in_memory=5 * 32 * 32 * 3 - 1)
+    assert np.array_equal(plain, kept) and len(list(layout.root.glob("pictures-*.npy"))) == 1
     monkeypatch.setattr(captions, "decoded", None)  # not called again
-    assert torch.equal(pixels(split.pictures, 32, layout.root, in_memory=0), plain)
+    assert np.array_equal(pixels(pictures, 32, layout.root, in_memory=0), plain)
 
 
 def test_what_is_left_out_is_counted(layout: Layout, caplog: pytest.LogCaptureFixture) -> None:
@@ -285,10 +330,13 @@ PICTURE = f"train2014/{file_name(9, 'train2014')}"
             remove("annotations/instances_val2014.json"),
             r"instances_val2014.json': unpack .*annotations_trainval2014.zip",
         ),
-        (cut, r"captions_train2014.json': it is not complete JSON \(EOF while parsing"),
-        (put("annotations/captions_train2014.json", b""), r"it is not complete JSON \(EOF"),
-        (put("annotations/captions_train2014.json", b"[]"), r"captions_train2014.json': the whole: input should be"),
-        (put("annotations/captions_val2014.json", b'{"images": []}'), r"val2014.json': annotations: field required"),
+        (cut, r"captions_train2014.json': it is not JSON \(EOF while parsing"),
+        (put("annotations/captions_train2014.json", b""), r"captions_train2014.json' is empty"),
+        (put("annotations/captions_train2014.json", b"[]"), r"captions_train2014.json': it is not a JSON object"),
+        (
+            put("annotations/captions_val2014.json", b'{"images": []}'),
+            r"val2014.json': field annotations: field required",
+        ),
         (
             put("annotations/captions_val2014.json", b'{"images": [], "annotations": []}'),
             r"captions_val2014.json' has no picture with a caption",
@@ -296,7 +344,7 @@ PICTURE = f"train2014/{file_name(9, 'train2014')}"
         (remove(PICTURE), r"1 of 3 pictures are missing, the first is '.*0009.png': unpack .*/train2014.zip anew"),
         (
             put(PICTURE, b"\x89PNG\r\n\x1a\n broken"),
-            r"the picture '.*0009.png' cannot be read \(.*\): put it there anew",
+            r"the picture '.*0009.png' cannot be read \(.*\): mend or remove it",
         ),
         (put(PICTURE, b""), r"the picture '.*0009.png' cannot be read"),
         (with_size(40, 80), r"0009.png' is 40 x 80 pixels, and its boxes were drawn on 80 x 40"),
@@ -319,7 +367,7 @@ def test_a_picture_that_is_cut_off_is_one_sentence(layout: Layout) -> None:
         path = layout.root / PICTURE
         Image.fromarray(noise).save(path, format=ending)
         path.write_bytes(path.read_bytes()[:2000])
-        with pytest.raises(DataError, match=r"0009.png' cannot be read \(.*truncated.*\): put it there anew"):
+        with pytest.raises(DataError, match=r"0009.png' cannot be read \(.*truncated.*\): mend or remove it"):
             task_of(source)
 
 
@@ -353,16 +401,36 @@ def _width(files: dict[str, Json]) -> None:
     files["captions_train2014"]["images"][0]["width"] = 0
 
 
+def _huge(files: dict[str, Json]) -> None:
+    files["instances_train2014"]["images"][0]["width"] = 10**400
+
+
+def _edge(files: dict[str, Json]) -> None:
+    files["instances_train2014"]["annotations"][0]["bbox"][2] = float("inf")
+
+
+def _outside(files: dict[str, Json]) -> None:
+    files["captions_train2014"]["images"][0]["file_name"] = "../secret.png"
+
+
+def _nul(files: dict[str, Json]) -> None:
+    files["captions_train2014"]["images"][0]["file_name"] = "a\0.png"
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
         (_images, r"captions_train2014.json': id 7 stands 2 times in 'images'"),
-        (_bbox, r"instances_train2014.json': annotations.1.bbox: list should have at least 4 items"),
-        (_text, r"captions_train2014.json': annotations.3.caption: input should be a valid string"),
+        (_bbox, r"instances_train2014.json': field annotations.1.bbox.3: field required"),
+        (_text, r"captions_train2014.json': field annotations.3.caption: input should be a valid string"),
         (_category, r"train2014 and val2014 have other categories"),
         (_shared, r"image id 58 is in both train2014 and val2014: a picture cannot be for training and for testing"),
-        (_number, r"images.0.id: input should be less than 9223372036854775808"),
-        (_width, r"images.0.width: input should be greater than or equal to 1"),
+        (_number, r"field images.0.id: input should be less than 9223372036854775808"),
+        (_width, r"field images.0.width: input should be greater than or equal to 1"),
+        (_huge, r"field images.0.width: input should be less than or equal to 1000000"),
+        (_edge, r"field annotations.0.bbox.2: input should be"),
+        (_outside, r"file_name '../secret.png' leaves the folder of the pictures"),
+        (_nul, r"file_name .* leaves the folder of the pictures"),
     ],
 )
 def test_faults_in_the_annotations_are_one_sentence_with_the_place(
@@ -375,7 +443,9 @@ def test_faults_in_the_annotations_are_one_sentence_with_the_place(
 
 
 def test_parameters_and_places_are_one_sentence(layout: Layout) -> None:
-    with pytest.raises(DataError, match=r"there is no '.*coco/annotations/captions_train2014.json': unpack http"):
+    with pytest.raises(
+        DataError, match=r"there is no folder|there is no '.*coco/annotations/captions_train2014.json': unpack http"
+    ):
         captions_data("coco")
     with pytest.raises(DataError, match=r"there is no folder '/nowhere'; give the path of the folder that holds"):
         captions_data("coco:/nowhere")

@@ -1,46 +1,25 @@
-"""Generated scenes: boxes against pixels, captions against what is drawn, the official layout, and the cache."""
+"""Generated scenes: boxes against pixels, captions against what is drawn, and the same through COCO's layout."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import json
-import shutil
-import subprocess
-import sys
-import tempfile
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import platformdirs
 import pytest
-from PIL import Image
-from pycocotools.coco import COCO
+import torch
 
 from fcamlib.config.captions import ScenesConfig, captions_data
 from fcamlib.data import scenes
 from fcamlib.data.captions import caption_task
-from fcamlib.data.scenes import COLOURS, SHAPE_WORDS, draw_scene, scenes_files
+from fcamlib.data.scenes import COLOURS, SHAPE_WORDS, draw_scene, scene_pictures
 from fcamlib.data.vocabulary import words_of
-from fcamlib.errors import DataError, UserError
+from fcamlib.errors import UserError
 
 SMALL = ScenesConfig(num_train=9, num_validation=3, num_test=5)
-
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FCAM_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(platformdirs, "user_cache_path", lambda name: tmp_path / "cache" / name)
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
-def root_of(files: dict[str, Path]) -> Path:
-    return files["train2014"].parent
 
 
 def test_masks_hold_the_drawn_pixels_and_boxes_cover_them() -> None:
@@ -53,7 +32,7 @@ def test_masks_hold_the_drawn_pixels_and_boxes_cover_them() -> None:
             spread = pixels.max(axis=2) - pixels.min(axis=2)  # how colourful
             shown = np.zeros((size, size), dtype=bool)
             for shape in scene.shapes:
-                x, y, width, height = shape.box
+                x, y, width, height = map(int, shape.box)
                 inside = np.zeros_like(shown)
                 inside[y : y + height, x : x + width] = True
                 assert not (shape.mask & ~inside).any() and not (shown & inside).any()  # no overlap of boxes
@@ -95,31 +74,6 @@ def test_captions_name_exactly_the_shapes_from_left_to_right() -> None:
     assert numbers == {1, 2, 3} and 30 <= len({word for words in texts for word in words}) <= 40
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # pycocotools' decoder of masks
-def test_pycocotools_reads_the_official_layout(tmp_path: Path) -> None:
-    files = scenes_files(SMALL, 1)
-    ids = []
-    for split, number in (("train2014", 12), ("val2014", 5)):
-        with contextlib.redirect_stdout(io.StringIO()):
-            captions = COCO(str(files[f"annotations/captions_{split}.json"]))
-            instances = COCO(str(files[f"annotations/instances_{split}.json"]))
-        for index in (captions, instances):
-            assert set(index.dataset) >= {"info", "licenses", "images", "annotations"} and len(index.imgs) == number
-        assert [cat["name"] for cat in instances.loadCats(instances.getCatIds())] == list(SHAPE_WORDS)
-        assert all(len(captions.getAnnIds(imgIds=number)) == 5 for number in captions.imgs)
-        ids += list(captions.imgs)
-        for annotation in instances.loadAnns(instances.getAnnIds()):
-            mask = instances.annToMask(annotation)
-            rows, columns = np.nonzero(mask)
-            x, y, width, height = annotation["bbox"]
-            assert (columns.min(), rows.min()) == (x, y) and annotation["area"] == mask.sum()
-            assert (columns.max() + 1 - columns.min(), rows.max() + 1 - rows.min()) == (width, height)
-        for entry in captions.imgs.values():
-            with Image.open(files[split] / entry["file_name"]) as picture:
-                assert picture.size == (entry["width"], entry["height"]) == (56, 56)
-    assert ids == list(range(1, 18))
-
-
 def test_the_loader_gives_what_was_drawn() -> None:
     task = caption_task(SMALL, 1)
     assert (task.title, task.categories) == ("scenes", tuple(SHAPE_WORDS))
@@ -140,18 +94,30 @@ def test_the_loader_gives_what_was_drawn() -> None:
     assert named.items() <= {word: name for name, words in SHAPE_WORDS.items() for word in words}.items()
 
 
-def test_same_seed_same_files_and_other_seed_or_split_other_pictures(tmp_path: Path) -> None:
-    first = scenes_files(SMALL, 1)
-    kept = content(root_of(first))
-    shutil.rmtree(root_of(first))
-    assert content(root_of(scenes_files(SMALL, 1))) == kept
-    other = scenes_files(SMALL, 2)
-    pictures = [p.read_bytes() for files in (first, other) for p in root_of(files).rglob("*.png")]
-    assert len(pictures) == len(set(pictures)) == 2 * 17
-    bigger = scenes_files(SMALL.model_copy(update={"num_test": 6}), 1)
-    assert root_of(bigger) != root_of(first)
-    train = [path.read_bytes() for path in sorted(bigger["train2014"].iterdir())]
-    assert train == [path.read_bytes() for path in sorted(first["train2014"].iterdir())]
+def test_the_reader_of_coco_gives_what_was_drawn(tmp_path: Path, write_coco: Callable[[Path, Any, int], str]) -> None:
+    source = write_coco(tmp_path / "mine", SMALL, 1)
+    given = {"num_validation": 3, "image_size": 56, "min_count": 1, "max_words": 20}
+    read, drawn = caption_task(captions_data(source, given), 1), caption_task(SMALL, 1)
+    assert read.title == "mine" and (read.vocabulary, read.categories) == (drawn.vocabulary, drawn.categories)
+    for split, data in drawn.splits.items():
+        other = read.splits[split]
+        assert other.image_ids.tolist() == data.image_ids.tolist()
+        assert torch.equal(other.pictures.values, data.pictures.values) and torch.equal(other.tokens, data.tokens)
+        assert other.references == data.references
+        for mine, known in zip(other.objects, data.objects, strict=True):
+            assert mine.category == known.category and torch.equal(mine.box, known.box)
+
+
+def test_seeds_and_splits_draw_other_pictures_and_sizes_the_same() -> None:
+    first, again, other = (scene_pictures.__wrapped__(SMALL, seed) for seed in (1, 1, 2))
+    bigger = scene_pictures.__wrapped__(SMALL.model_copy(update={"num_test": 6}), 1)
+    every = [np.asarray(picture.pixels).tobytes() for part in (*first[:2], *other[:2]) for picture in part]
+    assert len(every) == len(set(every)) == 2 * 17
+    for known in (again, bigger):
+        assert all(
+            np.array_equal(np.asarray(a.pixels), np.asarray(b.pixels)) for a, b in zip(first[0], known[0], strict=True)
+        )
+    assert [picture.image_id for part in first[:2] for picture in part] == list(range(1, 18))
 
 
 def test_an_edition_draws_the_same_scenes_for_ever() -> None:
@@ -159,71 +125,11 @@ def test_an_edition_draws_the_same_scenes_for_ever() -> None:
     assert scenes.EDITION == 1
     config = ScenesConfig(num_train=20, num_validation=1, num_test=10)
     drawn = [scene for _, split in scenes.split_scenes(config, 0) for scene in split]
-    told = [[scene.captions, [(shape.category, shape.colour, shape.box) for shape in scene.shapes]] for scene in drawn]
+    told = [
+        [scene.captions, [(shape.category, shape.colour, tuple(map(int, shape.box))) for shape in scene.shapes]]
+        for scene in drawn
+    ]
     assert hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16] == "ee08068222293326"
-
-
-def test_what_is_there_is_used_and_damage_is_drawn_again(caplog: pytest.LogCaptureFixture) -> None:
-    folder = root_of(scenes_files(SMALL, 1))
-    kept, made = content(folder), folder.stat().st_mtime_ns
-    assert root_of(scenes_files(SMALL, 1)) == folder and folder.stat().st_mtime_ns == made
-    picture = next(folder.rglob("*.png"))
-    picture.write_bytes(picture.read_bytes()[:-1])
-    scenes_files(SMALL, 1)
-    assert content(folder) == kept and "are damaged and are drawn again" in caplog.text
-    next(folder.rglob("captions_val2014.json")).unlink()
-    scenes_files(SMALL, 1)
-    assert content(folder) == kept
-    assert [path.name for path in folder.parent.iterdir() if path.name != folder.name] == [f".{folder.name}.lock"]
-
-
-def test_a_killed_writer_leaves_nothing_that_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def broken(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(scenes, "_instances", broken)
-    with pytest.raises(KeyboardInterrupt):
-        scenes_files(SMALL, 1)
-    assert not [path for path in (tmp_path / "data" / "scenes").iterdir() if path.is_dir()]
-
-
-def test_read_only_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Written scenes are read without a lock; new ones go to the user's cache, or else to a temporary folder."""
-    folder = root_of(scenes_files(SMALL, 1))
-    monkeypatch.setattr(scenes, "FileLock", denied)
-    assert root_of(scenes_files(SMALL, 1)) == folder
-    monkeypatch.undo()
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("FCAM_DATA", str(tmp_path / "file"))
-    monkeypatch.setattr(platformdirs, "user_cache_path", lambda name: tmp_path / "cache" / name)
-    assert root_of(scenes_files(SMALL, 1)).parent == tmp_path / "cache" / "fcam" / "scenes"
-    monkeypatch.setattr(platformdirs, "user_cache_path", lambda name: tmp_path / "file" / name)
-    monkeypatch.setattr(scenes, "_session_root", cache(scenes._session_root.__wrapped__))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    temporary = root_of(scenes_files(SMALL, 1))
-    assert temporary.parent.parent == tmp_path and root_of(scenes_files(SMALL, 1)) == temporary
-    assert content(temporary) == content(folder) and "drawn for this process alone" in caplog.text
-    monkeypatch.setattr(scenes, "_session_root", cache(scenes._session_root.__wrapped__))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
-    with pytest.raises(DataError, match=r"cannot write into .* nor .*, nor make a temporary folder \(.*\): make one"):
-        scenes_files(SMALL, 1)
-
-
-def denied(path: Path) -> None:
-    raise PermissionError(13, "Permission denied", str(path))
-
-
-def test_two_processes_at_once_write_it_once(tmp_path: Path) -> None:
-    code = (
-        "from fcamlib.config.captions import ScenesConfig; from fcamlib.data.scenes import scenes_files;"
-        "print(scenes_files(ScenesConfig(num_train=60, num_validation=3, num_test=5), 1)['train2014'].parent)"
-    )
-    running = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    folders = {process.communicate(timeout=120)[0].strip() for process in running}
-    assert [process.returncode for process in running] == [0, 0] and len(folders) == 1
-    folder = Path(folders.pop())
-    assert {path.name for path in folder.parent.iterdir()} == {folder.name, f".{folder.name}.lock"}
-    assert len(json.loads((folder / "annotations/captions_train2014.json").read_text())["images"]) == 63
 
 
 @pytest.mark.parametrize(

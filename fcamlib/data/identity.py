@@ -1,0 +1,29 @@
+"""Identity of a task's data: a hash of the user's files by content, which names results and notices replaced files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fcamlib.config.sources import source_path
+from fcamlib.data.coco import coco_files
+from fcamlib.data.files import content_hash, joint_hash
+from fcamlib.data.hatexplain import hatexplain_files
+from fcamlib.data.posts import jsonl_files
+
+
+def fingerprint(task: Any) -> str:
+    """sha256 over the content of a task's files; empty for data that are generated or have a checksum of their own.
+
+    `task` is a class of `fcamlib.config.tasks`. HateXplain is downloaded where it is missing.
+    """
+    kind, colon, _ = task.source.partition(":")
+    if kind == "hatexplain":
+        return joint_hash(hatexplain_files(task.source))
+    if kind == "text":
+        files = jsonl_files(task.source)
+        return joint_hash(files if len(files) > 1 else dict(zip([""], files.values(), strict=True)))
+    if kind == "coco":
+        more = {f"more{n}": Path(path).expanduser() for n, path in enumerate((task.words, task.weights)) if path}
+        return joint_hash(coco_files(task.source) | more)
+    return content_hash(source_path(task.source)) if colon else ""
