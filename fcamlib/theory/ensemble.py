@@ -9,8 +9,9 @@ Labels (F8, F9) are those of the book's page "Derivations".
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -138,17 +139,12 @@ class Ensemble(ABC):
         example = next(iter(self.weights.values()))
         layers = [layer for layer in self.network.children() if not isinstance(layer, nn.Flatten)]
         self.is_linear = len(self.weights) == len(layers) == 1 and isinstance(layers[0], nn.Linear)
-        has_windows = any(isinstance(layer, nn.Conv1d | nn.Conv2d) for layer in self.network.modules())
+        has_windows = any(isinstance(layer, nn.Conv2d) for layer in self.network.modules())
         self.is_one_by_one = has_windows and example.device.type == "cpu"
         self.rates = example.new_tensor([member.learning_rate for member in self.members])  # (G,)
         alphas = [member.alpha for member in self.members]
         self.alpha = torch.tensor(alphas, dtype=torch.float64, device=example.device)
         self.shift = torch.where(self.alpha + DIFFERENCE > 1.0 + 1e-9, -DIFFERENCE, DIFFERENCE).double()
-
-    @classmethod
-    def inputs(cls, data: FixedFocusData) -> int:
-        """Segments that an instance hands to the network in a step."""
-        return 1
 
     @abstractmethod
     def losses(self, data: FixedFocusData, index: Int[Tensor, "R B"]) -> Float[Tensor, "R G B"]:
@@ -194,15 +190,14 @@ class Ensemble(ABC):
         elif not self.is_one_by_one:
             found = torch.vmap(torch.vmap(self._call, (0, None if shared else 0)))(self.weights, inputs)
         else:
+            each = inputs[:, None].expand(-1, len(self.members), *inputs.shape[1:]) if shared else inputs
             found = torch.stack([
                 torch.stack([
-                    self._call(
-                        {name: weight[seed, member] for name, weight in self.weights.items()},
-                        (segments if shared else segments[member]).contiguous(memory_format=torch.channels_last),
-                    )
-                    for member in range(len(self.members))
+                    self._call({name: weight[seed, member] for name, weight in self.weights.items()},
+                               segments.contiguous(memory_format=torch.channels_last))
+                    for member, segments in enumerate(of_seed)
                 ])
-                for seed, segments in enumerate(inputs)
+                for seed, of_seed in enumerate(each)
             ])  # fmt: skip
         return found.float() if found.dtype == torch.bfloat16 else found
 
@@ -241,38 +236,58 @@ class Soft(Ensemble):
         return 8 * data.sums()[0][0, 0].numel()
 
 
+@dataclass(frozen=True)
+class Pooling:
+    """How a paradigm turns the log-likelihoods of single segments into its loss.
+
+    Parameters
+    ----------
+    pool : (values (R, G, B, M), weights (R, 1, B, M) that sum to 1 over M) -> (R, G, B)
+        One log-likelihood for an instance's foreground, or for its background.
+    join : (own, other, alpha) -> (R, G, B)
+        Minus the loss, from foreground and background.
+    slope : (own, other, joined) -> (R, G, B)
+        The derivative of `join` in alpha (F9).
+    """
+
+    pool: Callable[[Tensor, Tensor], Tensor]
+    join: Callable[[Tensor, Tensor, Tensor], Tensor]
+    slope: Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+HARD = Pooling(
+    pool=lambda values, weights: (weights * values).sum(dim=3),
+    join=lambda own, other, alpha: alpha * own + (1.0 - alpha) * other,
+    slope=lambda own, other, joined: own - other,
+)
+LVML = Pooling(
+    pool=lambda values, weights: torch.logsumexp(weights.log() + values, dim=3),
+    join=lambda own, other, alpha: torch.logaddexp(alpha.log() + own, (1.0 - alpha).log() + other),
+    slope=lambda own, other, joined: (own - joined).exp() - (other - joined).exp(),
+)
+
+
 class Segments(Ensemble):
-    """Members that classify each segment alone; a paradigm pools log-likelihoods of a part and joins the two parts."""
+    """Members that classify each segment alone."""
 
-    @classmethod
-    def inputs(cls, data: FixedFocusData) -> int:
-        """All of them."""
-        return data.num_segments
-
-    @abstractmethod
-    def pool(self, values: Float[Tensor, "R G B M"], weights: Float[Tensor, "R 1 B M"]) -> Float[Tensor, "R G B"]:
-        """One log-likelihood for an instance's foreground, or background, with weights that sum to 1."""
-
-    @abstractmethod
-    def join(self, own: Tensor, other: Tensor, alpha: Float[Tensor, "G 1"]) -> Float[Tensor, "R G B"]:
-        """Minus the loss, from foreground and background."""
-
-    @abstractmethod
-    def slope(self, own: Tensor, other: Tensor, joined: Tensor) -> Float[Tensor, "R G B"]:
-        """The derivative of `join` in alpha (F9)."""
+    def __init__(
+        self, networks: Sequence[nn.Module], members: Sequence[Member], momentum: float, pooling: Pooling
+    ) -> None:
+        super().__init__(networks, members, momentum)
+        self.pooling = pooling
 
     def losses(self, data: FixedFocusData, index: Int[Tensor, "R B"]) -> Float[Tensor, "R G B"]:
         """Minus the joined log-likelihoods."""
         own, other = self._parts(data, index)
-        return -self.join(own, other, self.alpha.to(own.dtype)[:, None])
+        return -self.pooling.join(own, other, self.alpha.to(own.dtype)[:, None])
 
     @torch.no_grad()
     def measures(self, data: FixedFocusData, index: Int[Tensor, "R B"]) -> Float[Tensor, "3 R G"]:
         """The sums, with the derivative in closed form (F9)."""
         own, other = (part.double() for part in self._parts(data, index))
         alpha, shift = self.alpha[:, None], self.shift[:, None]
-        joined, moved = (self.join(own, other, at) for at in (alpha, (alpha + shift).clamp(0.0, 1.0)))
-        return torch.stack([-joined, (moved - joined) / shift, self.slope(own, other, joined)]).sum(dim=3)
+        joined, moved = (self.pooling.join(own, other, at) for at in (alpha, (alpha + shift).clamp(0.0, 1.0)))
+        return torch.stack([-joined, (moved - joined) / shift, self.pooling.slope(own, other, joined)]).sum(dim=3)
 
     def size(self, data: FixedFocusData) -> int:
         """The class logits of an instance's segments."""
@@ -283,47 +298,19 @@ class Segments(Ensemble):
         seeds = torch.arange(len(index), device=index.device)[:, None]
         segments, places = data.segments(index)
         numbers = 8 * len(index) * len(self.members) * segments[0, 0].numel()
-        # Classes stand before rows, which is faster on a CPU.
         rows = segments.shape[1] if torch.is_grad_enabled() else max(1, BUDGET // numbers)
+        # Classes stand before rows, which is faster on a CPU.
         tables = [self.logits(part, shared=True).mT.log_softmax(dim=2) for part in segments.split(rows, dim=1)]
         table = torch.cat(tables, dim=3) if len(tables) > 1 else tables[0]  # (R, G, K, N)
-        entry = data.label[seeds, index][:, :, None] * table.shape[3] + places  # (R, B, M)
-        flat = entry.flatten(1)[:, None].expand(-1, len(self.members), -1)
-        values = table.flatten(2).gather(2, flat).view(*table.shape[:2], *entry.shape[1:])  # (R, G, B, M)
+        place = (data.label[seeds, index][:, :, None] * table.shape[3] + places).flatten(1)  # (R, BM)
+        values = table.flatten(2).gather(2, place[:, None].expand(-1, len(self.members), -1))
+        values = values.view(*table.shape[:2], *places.shape[1:])  # (R, G, B, M)
         own, other = (weights[seeds, index][:, None] for weights in (data.on_foreground, data.on_background))
-        return self.pool(values, own), self.pool(values, other)
+        return self.pooling.pool(values, own), self.pooling.pool(values, other)
 
 
-class Hard(Segments):
-    """Hard attention: means of log-likelihoods, and a loss that is linear in alpha."""
-
-    def pool(self, values: Tensor, weights: Tensor) -> Tensor:
-        """The mean."""
-        return (weights * values).sum(dim=3)
-
-    def join(self, own: Tensor, other: Tensor, alpha: Tensor) -> Tensor:
-        """The mean by attention."""
-        return alpha * own + (1.0 - alpha) * other
-
-    def slope(self, own: Tensor, other: Tensor, joined: Tensor) -> Tensor:
-        """The difference."""
-        return own - other
-
-
-class Lvml(Segments):
-    """LVML: logarithms of mean likelihoods."""
-
-    def pool(self, values: Tensor, weights: Tensor) -> Tensor:
-        """The logarithm of the mean of the exponentials."""
-        return torch.logsumexp(weights.log() + values, dim=3)
-
-    def join(self, own: Tensor, other: Tensor, alpha: Tensor) -> Tensor:
-        """The logarithm of the mean by attention."""
-        return torch.logaddexp(alpha.log() + own, (1.0 - alpha).log() + other)
-
-    def slope(self, own: Tensor, other: Tensor, joined: Tensor) -> Tensor:
-        """The difference of the likelihoods, divided by the joined one."""
-        return (own - joined).exp() - (other - joined).exp()
-
-
-ENSEMBLES: dict[str, type[Ensemble]] = {"soft": Soft, "hard": Hard, "lvml": Lvml}
+ENSEMBLES: dict[str, Callable[[Sequence[nn.Module], Sequence[Member], float], Ensemble]] = {
+    "soft": Soft,
+    "hard": partial(Segments, pooling=HARD),
+    "lvml": partial(Segments, pooling=LVML),
+}

@@ -99,8 +99,8 @@ class Trainer:
         self.ensembles: list[Ensemble] = []
         for name in config.paradigms:
             members = [member for member in members_of(config) if member.paradigm == name]
-            numbers = len(config.seeds) * config.training.batch_size * math.prod(tasks[0].bank.segment_shape)
-            at_once = max(1, INPUT_BUDGET // (numbers * ENSEMBLES[name].inputs(self.data)))
+            segments = len(config.seeds) * config.training.batch_size * self.data.num_segments
+            at_once = max(1, INPUT_BUDGET // (segments * math.prod(tasks[0].bank.segment_shape)))
             for start in range(0, len(members), at_once):
                 group = members[start : start + at_once]
                 self.ensembles.append(ENSEMBLES[name](networks, group, config.momentum))
