@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from fcamlib.errors import UserError
-from fcamlib.heap import keep_freed_memory
+from fcamlib.numerics import keep_freed_memory
 
 NAMES = ("pictures", "theory", "text", "captions", "cost")
 

@@ -210,7 +210,7 @@ def _finished(config: RunConfig, fresh: bool) -> Run:
 
     if not fresh and (stored := store.find(config, report=False)):  # answers without importing torch
         return stored
-    from fcamlib.heap import keep_freed_memory
+    from fcamlib.numerics import keep_freed_memory
     from fcamlib.progress import training_bar
 
     keep_freed_memory()

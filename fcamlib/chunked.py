@@ -1,20 +1,20 @@
 r"""A training pass in bounded memory: segments in chunks, whose activations are computed again for their gradients.
 
 What autograd keeps of a pass grows with the number U of distinct segments of a batch, up to the whole bank when
-instances have many segments. Where it would be more than `BUDGET`, the networks see chunks of segments, and of each
-chunk only its scores stay: a focus logit and K class logits a segment. The backward pass computes a chunk's activations
-again and drops them. This is exact: chunks meet only in sums of gradients, so that no more than the rounding of a sum
-differs. It costs one more forward pass, a third of a step.
+instances have many segments. Where it would be more than `numerics.BUDGET`, the networks see chunks of segments, and of
+each chunk only its scores stay: a focus logit and K class logits a segment. The backward pass computes a chunk's
+activations again and drops them. This is exact: chunks meet only in sums of gradients, so that no more than the
+rounding of a sum differs. It costs one more forward pass, a third of a step.
 
 | paradigm   | kept of a chunk                   | computed again in the backward pass        |
 |------------|-----------------------------------|--------------------------------------------|
 | HA, LVML   | focus and class logits            | both networks (and an encoder)             |
 | SA         | focus logits; the chunk's part of the weighted sums, (B, D) | focus network, then the part of the sums |
 
-Small batches, which are all those of the paper's sizes up to m = 20, take the pass in one piece as before, bit for bit.
-Where an encoder looks at a segment's neighbours the chunks are groups of instances. Batch normalisation looks at all
-segments of a batch, so a training pass with it is never divided. Axes: B batch, M segments of an
-instance, U distinct segments of a batch, K classes, D features. Source: this project.
+Small batches, which are all those of the paper's sizes up to m = 20, take the pass in one piece. Where an encoder looks
+at a segment's neighbours the chunks are groups of instances. Batch normalisation looks at all segments of a batch, so a
+training pass with it is never divided. Axes: B batch, M segments of an instance, U distinct segments of a batch,
+K classes, D features. Source: this project.
 """
 
 from __future__ import annotations
@@ -29,38 +29,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from fcamlib.data.sdc import SDCData
-from fcamlib.fcam import FCAM, FCAMOutput, TableOutput, gathered, log_attention, segment_output, weighted_sum
-from fcamlib.heap import give_back_surplus
+from fcamlib import numerics as limits
+from fcamlib.data.sdc import Bank, SDCData
+from fcamlib.fcam import FCAM, FCAMOutput, TableOutput, gathered, weighted_sum
 from fcamlib.memory import saved_bytes
 from fcamlib.numerics import Numerics
 from fcamlib.paradigms import needs
 
-BUDGET = 2**31  # bytes that autograd may keep of the networks' passes over a batch's segments; on a GPU half of its own
-ALWAYS_WHOLE = 2_048  # segments that are never divided, so that small steps need not measure
 _KEPT: WeakKeyDictionary[FCAM, dict[Any, float]] = WeakKeyDictionary()  # what `kept_of_each` found
-SegmentsOf = Callable[[Tensor], Tensor]  # rows of the bank -> segments
 
 
 def batch_output(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics) -> FCAMOutput:
-    """The model's pass over the instances of `data`, in one piece or, where that would keep too much, in chunks.
-
-    Parameters
-    ----------
-    model : FCAM
-    data : SDCData
-        A batch, on the device of `numerics`.
-    paradigm : "soft", "hard", "lvml" or "logit_mixture"
-    numerics : Numerics
-
-    Returns
-    -------
-    What `model` returns for the batch's segments; gradients agree to the rounding of a sum.
-    """
+    """The model's pass over a batch, in one piece or, where that would keep too much, in chunks."""
     rows, places = numerics.rows_of(data.segments, len(data.bank.values))
     size = chunk_size(model, data, len(rows), paradigm, numerics)
-    if len(rows) > ALWAYS_WHOLE:
-        give_back_surplus()
     if size is not None:
         return output_in_chunks(model, data, paradigm, numerics, size)
     with numerics.autocasting():
@@ -69,42 +51,31 @@ def batch_output(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics) 
 
 def output_in_chunks(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics, size: int) -> FCAMOutput:
     """The pass over the instances of `data` with `size` segments, or instances of a contextual encoder, at a time."""
-
-    def segments_of(rows: Tensor) -> Tensor:
-        return data.bank.rows(rows, numerics.dtype, numerics.channels_last)
-
     with numerics.autocasting():
         if not model.context_free:
             return _grouped(model, data, paradigm, numerics, size)
         rows, places = numerics.rows_of(data.segments, len(data.bank.values))
-        chunks = Chunks(rows.split(size), size, segments_of)
+        chunks = Chunks(model, data.bank, rows, size, numerics)
+        sums = None
         if needs([paradigm], "mixture"):
-            focus_logits = torch.cat([recomputed(_focus, model, segments_of, part) for part in chunks.rows])
-            log_alpha = log_attention(gathered(focus_logits, places), data.mask)
-            mixture = chunks.weighted_sums(model, places, log_alpha.exp())
-            return FCAMOutput(log_alpha, mixture_logits=model.class_logits(mixture))
-        scores = [recomputed(_scores, model, segments_of, part) for part in chunks.rows]
-        focus_logits, class_logits = (torch.cat(column) for column in zip(*scores, strict=True))
-        return segment_output(log_attention(gathered(focus_logits, places), data.mask), class_logits, places, data.mask)
+
+            def sums(alpha: Tensor) -> Tensor:
+                return chunks.weighted_sums(places, alpha)
+
+        return model.combine(*chunks.scores(needs([paradigm], "segments")), places, data.mask, sums)
 
 
 def chunk_size(model: FCAM, data: SDCData, num_rows: int, paradigm: str, numerics: Numerics) -> int | None:
-    """How many segments, or instances where these cannot be divided, may be passed at once; None: all of them."""
+    """Segments, or instances where these cannot be divided, that may be passed at once; None if all fit."""
     total, units = (num_rows, num_rows) if model.context_free else (data.segments.numel(), len(data))
-    if total <= ALWAYS_WHOLE or (model.training and model.counts_segments):
+    if total <= 2 * limits.ROWS or (model.training and model.counts_segments):  # so few always fit
         return None
     known = _KEPT.setdefault(model, {})
     case = (needs([paradigm], "mixture"), 1 if model.context_free else data.num_segments, numerics)
     if case not in known:
         known[case] = kept_of_each(model, data, paradigm, numerics)
-    fitting = max(1, int(_budget(numerics) / max(known[case], 1.0)))
+    fitting = numerics.rows_at_once(known[case])
     return None if fitting >= units else fitting
-
-
-def _budget(numerics: Numerics) -> int:
-    if numerics.device.type != "cuda":
-        return BUDGET
-    return torch.cuda.get_device_properties(numerics.device).total_memory // 2
 
 
 def kept_of_each(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics) -> float:
@@ -122,7 +93,8 @@ def kept_of_each(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics) 
             with numerics.autocasting():
                 if not model.context_free:
                     return model(segments, torch.arange(len(rows), device=rows.device).view_as(part.segments), paradigm)
-                return (_focus if needs([paradigm], "mixture") else _scores)(model, lambda _: segments, rows)
+                encoded = segments if model.encoder is None else model.encoder(segments)
+                return model.scores(encoded, needs([paradigm], "segments"))
 
         return saved_bytes(call, model.parameters())
 
@@ -131,29 +103,48 @@ def kept_of_each(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics) 
 
 @dataclass(frozen=True)
 class Chunks:
-    """The distinct segments of a batch in chunks of `size` rows of the bank, the last one shorter."""
+    """Distinct segments of some instances, passed through the model `size` at a time."""
 
-    rows: tuple[Tensor, ...]  # (size,) each, the last one of fewer
+    model: FCAM
+    bank: Bank
+    rows: Int[Tensor, " U"]  # of the bank
     size: int
-    segments_of: SegmentsOf
+    numerics: Numerics
 
-    def weighted_sums(self, model: FCAM, places: Int[Tensor, "B M"], alpha: Float[Tensor, "B M"]) -> Tensor:
-        """What `weighted_sum` gives of the encoded segments, (B, ...), one chunk after the other."""
-        batch = len(places)
+    def scores(self, classified: bool) -> tuple[Float[Tensor, " U"], Float[Tensor, "U K"] | None]:
+        """Focus logits and, where they are `classified`, class logits of the segments."""
+
+        def call(rows: Tensor) -> tuple[Tensor, Tensor | None]:
+            return self.model.scores(self._encoded(rows), classified)
+
+        focus_logits, class_logits = zip(*(recomputed(call, part) for part in self.rows.split(self.size)), strict=True)
+        return torch.cat(focus_logits), torch.cat(class_logits) if classified else None
+
+    def weighted_sums(self, places: Int[Tensor, "B M"], alpha: Float[Tensor, "B M"]) -> Float[Tensor, "B ..."]:
+        """`weighted_sum` of the encoded segments, one chunk after the other."""
+        if len(self.rows) <= self.size:
+            return weighted_sum(self._encoded(self.rows), places, alpha)
+        chunks, batch = self.rows.split(self.size), len(places)
         instance = torch.arange(batch, device=places.device)[:, None]
         key = (places // self.size * batch + instance).flatten()  # chunk, then instance
         order = key.argsort(stable=True)
-        counts = key.bincount(minlength=len(self.rows) * batch).view(-1, batch)  # (chunks, B)
+        counts = key.bincount(minlength=len(chunks) * batch).view(-1, batch)  # (chunks, B)
         sizes = counts.sum(dim=1).tolist()
         weights = alpha.flatten().index_select(0, order).split(sizes)
         local = (places.flatten()[order] % self.size).split(sizes)
-        total: Tensor | None = None
-        for rows, count, index, weight in zip(self.rows, counts, local, weights, strict=True):
-            offsets = count.cumsum(0) - count
-            part = recomputed(_part, model, self.segments_of, rows, index, weight, offsets)
-            total = part if total is None else total + part
-        assert total is not None
+
+        def part(rows: Tensor, count: Tensor, index: Tensor, weight: Tensor) -> Tensor:
+            return weighted_sum(self._encoded(rows), index, weight, count.cumsum(0) - count)
+
+        first, *others = zip(chunks, counts, local, weights, strict=True)
+        total = recomputed(part, *first)
+        for other in others:
+            total = total + recomputed(part, *other)
         return total
+
+    def _encoded(self, rows: Tensor) -> Tensor:
+        segments = self.bank.rows(rows, self.numerics.dtype, self.numerics.channels_last)
+        return segments if self.model.encoder is None else self.model.encoder(segments)
 
 
 def recomputed(call: Callable[..., Any], *arguments: Any) -> Any:
@@ -161,27 +152,6 @@ def recomputed(call: Callable[..., Any], *arguments: Any) -> Any:
     if not torch.is_grad_enabled():
         return call(*arguments)
     return checkpoint(call, *arguments, use_reentrant=False)
-
-
-def _encoded(model: FCAM, segments_of: SegmentsOf, rows: Tensor) -> Tensor:
-    segments = segments_of(rows)
-    return segments if model.encoder is None else model.encoder(segments)
-
-
-def _focus(model: FCAM, segments_of: SegmentsOf, rows: Tensor) -> Float[Tensor, " N"]:
-    return model.focus_model(_encoded(model, segments_of, rows))
-
-
-def _scores(model: FCAM, segments_of: SegmentsOf, rows: Tensor) -> tuple[Float[Tensor, " N"], Float[Tensor, "N K"]]:
-    encoded = _encoded(model, segments_of, rows)
-    return model.focus_model(encoded), model.class_logits(encoded)
-
-
-def _part(
-    model: FCAM, segments_of: SegmentsOf, rows: Tensor, index: Tensor, weight: Tensor, offsets: Tensor
-) -> Float[Tensor, "B ..."]:
-    """What a chunk adds to the weighted sums: entries of instance b begin at `offsets[b]`."""
-    return weighted_sum(_encoded(model, segments_of, rows), index, weight, offsets)
 
 
 def _grouped(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics, size: int) -> FCAMOutput:
@@ -192,17 +162,14 @@ def _grouped(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics, size
         rows, places = numerics.rows_of(part.segments, len(data.bank.values))
         segments = data.bank.rows(rows, numerics.dtype, numerics.channels_last)
         output = model(segments, places, paradigm, part.mask)
-        return output.log_alpha, output.mixture_logits if needs([paradigm], "mixture") else _written_out(output)
+        if needs([paradigm], "mixture"):
+            return output.log_alpha, output.mixture_logits
+        is_table = isinstance(output, TableOutput)
+        return output.log_alpha, gathered(output.table, output.index) if is_table else output.segment_logits
 
     instances = torch.arange(len(data), device=data.label.device)
-    log_alpha, logits = (
-        torch.cat(column) for column in zip(*(recomputed(call, part) for part in instances.split(size)), strict=True)
-    )
+    parts = [recomputed(call, part) for part in instances.split(size)]
+    log_alpha, logits = (torch.cat(column) for column in zip(*parts, strict=True))
     if needs([paradigm], "mixture"):
-        return FCAMOutput(log_alpha, mixture_logits=logits)
+        return FCAMOutput(log_alpha, mixture_logits=logits, mask=data.mask)
     return FCAMOutput(log_alpha, segment_logits=logits, mask=data.mask)
-
-
-def _written_out(output: FCAMOutput) -> Tensor | None:
-    """Class logits at every place, (B, M, K)."""
-    return gathered(output.table, output.index) if isinstance(output, TableOutput) else output.segment_logits

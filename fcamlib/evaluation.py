@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -19,19 +20,12 @@ from torch import Tensor, nn
 
 from fcamlib import metrics
 from fcamlib.chunked import Chunks
-from fcamlib.data.sdc import Bank, SDCData, distinct
-from fcamlib.fcam import FCAM, FCAMOutput, gathered, log_attention, weighted_sum
+from fcamlib.data.sdc import SDCData, distinct
+from fcamlib.fcam import BYTES_OF_A_LOGIT, FCAM, FCAMOutput
 from fcamlib.numerics import PLAIN, Numerics
 from fcamlib.paradigms import PAPER, needs
 
-_TABLE_CHUNK = 1024  # segments per pass
-_INSTANCE_CHUNK = 1024  # instances per pass
-_GPU_FACTOR = 16  # times as many on a GPU
-_MOST_LOGITS = 2**24  # class logits of the instances of a pass
-_MOST_PAIRS = 2**26  # pairs of an instance's places, where segments look at each other
-_MOST_NUMBERS = 2**26  # numbers of the segments that are summed at once
-
-
+TEMPORARIES = 8  # tensors of one size that lie beside each other in a pass
 EPOCH_MEASURES = ("loss", "accuracy", "focus_accuracy", "saif")  # of training data, in the history
 EVALUATION_MEASURES = (*EPOCH_MEASURES, "a_z", "a_z_high")  # of validation and test data
 
@@ -166,86 +160,40 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def outputs(
     model: FCAM, data: SDCData, paradigms: Sequence[str], numerics: Numerics
 ) -> Iterator[tuple[SDCData, FCAMOutput]]:
-    """Chunks of instances with their pass through the model, valid for all `paradigms` at once."""
-    segmentwise = needs(paradigms, "segments")
-    table = _segment_table(model, data, segmentwise, numerics) if model.context_free else None
-    each = data.num_segments * (table.num_classes if table else data.num_segments)
-    fitting = max(1, _chunk(_MOST_LOGITS if table else _MOST_PAIRS, numerics) // each)
-    size = min(_chunk(_INSTANCE_CHUNK, numerics), fitting)
-    for instances in torch.arange(len(data), device=data.label.device).split(size):
-        part = data.take(instances).trimmed()
-        if table is None:
-            rows, index = distinct(part.segments)
-            segments = data.bank.rows(rows, numerics.dtype, numerics.channels_last)
-            yield part, _contextual(model, segments, index, part, segmentwise, paradigms)
-            continue
-        focus_logits, class_logits = table.lookup(part.segments)
-        log_alpha = log_attention(focus_logits, part.mask)
-        mixture_logits = None
+    """Instances, some at a time, with a pass of the model that is valid for all `paradigms`."""
+    if model.context_free:
+        yield from _tabulated(model, data, paradigms, numerics)
+        return
+    fitting = numerics.rows_at_once(TEMPORARIES * numerics.dtype.itemsize * data.num_segments**2)  # pairs of places
+    for part in _parts(data, min(numerics.evaluated_at_once, fitting)):
+        rows, index = distinct(part.segments)
+        segments = data.bank.rows(rows, numerics.dtype, numerics.channels_last)
+        yield part, model(segments, index, paradigms, part.mask)
+
+
+def _tabulated(
+    model: FCAM, data: SDCData, paradigms: Sequence[str], numerics: Numerics
+) -> Iterator[tuple[SDCData, FCAMOutput]]:
+    """Passes of a model that scores each segment by itself: each distinct one is scored once, in a table."""
+    used = torch.unique(data.segments).long()
+    row_of = torch.zeros(len(data.bank.values), dtype=torch.long, device=used.device)  # row of the bank -> of the table
+    row_of[used] = torch.arange(len(used), device=used.device)
+    table = Chunks(model, data.bank, used, numerics.evaluated_at_once, numerics)
+    focus_logits, class_logits = table.scores(needs(paradigms, "segments"))
+    num_logits = data.num_segments * (1 if class_logits is None else class_logits.shape[1])
+    fitting = numerics.rows_at_once(BYTES_OF_A_LOGIT * num_logits)
+    at_once = numerics.rows_at_once(TEMPORARIES * numerics.dtype.itemsize * prod(data.bank.segment_shape))
+    for part in _parts(data, min(numerics.evaluated_at_once, fitting)):
+        sums = None
         if needs(paradigms, "mixture"):
             rows, index = distinct(part.segments)
-            mixture_logits = model.class_logits(_mixture(model, data.bank, rows, index, log_alpha.exp(), numerics))
-        yield part, FCAMOutput(log_alpha, mixture_logits, class_logits, part.mask)
+            sums = partial(Chunks(model, data.bank, rows, at_once, numerics).weighted_sums, index)
+        yield part, model.combine(focus_logits, class_logits, row_of[part.segments.long()], part.mask, sums)
 
 
-def _mixture(model: FCAM, bank: Bank, rows: Tensor, index: Tensor, alpha: Tensor, numerics: Numerics) -> Tensor:
-    """Weighted sums of the encoded segments, (B, ...); of many segments one chunk after the other."""
-    most = max(1, _chunk(_MOST_NUMBERS, numerics) // prod(bank.segment_shape))
-
-    def segments_of(rows: Tensor) -> Tensor:
-        return bank.rows(rows, numerics.dtype, numerics.channels_last)
-
-    if len(rows) <= most:
-        segments = segments_of(rows)
-        return weighted_sum(segments if model.encoder is None else model.encoder(segments), index, alpha)
-    return Chunks(rows.split(most), most, segments_of).weighted_sums(model, index, alpha)
-
-
-def _contextual(
-    model: FCAM, segments: Tensor, index: Tensor, part: SDCData, segmentwise: bool, paradigms: Sequence[str]
-) -> FCAMOutput:
-    """A pass whose encoder looks at whole instances, encoded once for all aggregations."""
-    encoded, index = model.encode(segments, index, part.mask)
-    log_alpha = log_attention(gathered(model.focus_model(encoded), index), part.mask)
-    mixture = model.class_logits(weighted_sum(encoded, index, log_alpha.exp())) if needs(paradigms, "mixture") else None
-    single = gathered(model.class_logits(encoded), index) if segmentwise else None
-    return FCAMOutput(log_alpha, mixture, single, part.mask)
-
-
-@dataclass(frozen=True)
-class _Table:
-    """Scores of each distinct segment of a data set."""
-
-    place: Int[Tensor, " N"]  # row of the bank -> row of the table
-    focus_logits: Float[Tensor, " U"]
-    class_logits: Float[Tensor, "U K"] | None
-
-    @property
-    def num_classes(self) -> int:
-        return 1 if self.class_logits is None else self.class_logits.shape[1]
-
-    def lookup(self, segments: Int[Tensor, "B M"]) -> tuple[Tensor, Tensor | None]:
-        index = self.place[segments.long()]
-        return self.focus_logits[index], None if self.class_logits is None else self.class_logits[index]
-
-
-def _segment_table(model: FCAM, data: SDCData, segmentwise: bool, numerics: Numerics) -> _Table:
-    used = torch.unique(data.segments).long()
-    place = torch.zeros(len(data.bank.values), dtype=torch.long, device=used.device)
-    place[used] = torch.arange(len(used), device=used.device)
-    focus_logits, class_logits = [], []
-    for rows in used.split(_chunk(_TABLE_CHUNK, numerics)):
-        segments = data.bank.rows(rows, numerics.dtype, numerics.channels_last)
-        if model.encoder is not None:
-            segments = model.encoder(segments)
-        focus_logits.append(model.focus_model(segments))
-        if segmentwise:
-            class_logits.append(model.class_logits(segments))
-    return _Table(place, torch.cat(focus_logits), torch.cat(class_logits) if segmentwise else None)
-
-
-def _chunk(size: int, numerics: Numerics) -> int:
-    return size * _GPU_FACTOR if numerics.device.type == "cuda" else size
+def _parts(data: SDCData, size: int) -> Iterator[SDCData]:
+    for instances in torch.arange(len(data), device=data.label.device).split(size):
+        yield data.take(instances).trimmed()
 
 
 def _gathered(parts: list[BatchScores]) -> Scores:

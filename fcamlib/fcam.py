@@ -6,19 +6,22 @@ in a batch is evaluated once. Handing it every occurrence as a row of its own gi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fcamlib import numerics
 from fcamlib.losses import Reduction, logit_mixture, reduced
 from fcamlib.networks.parametric import occurrences, takes_counts
 from fcamlib.paradigms import PAPER, needs
 from fcamlib.paradigms import paradigm as record_of
 
-MOST_LOGITS = 2**24  # class logits of a batch's places that are written out
+BYTES_OF_A_LOGIT = 128  # with what is computed from it, in both directions
 PARADIGMS = PAPER  # alias, to be removed
 
 
@@ -129,7 +132,7 @@ class FCAM(nn.Module):
         self,
         segments: Tensor,
         index: Int[Tensor, "B M"],
-        paradigm: str,
+        paradigms: str | Sequence[str],
         mask: Bool[Tensor, "B M"] | None = None,
     ) -> FCAMOutput:
         """One pass over a batch.
@@ -140,33 +143,55 @@ class FCAM(nn.Module):
             Table of the batch's segments.
         index : (B, M) int
             Row of `segments` at each place of each instance.
-        paradigm : str
-            Decides whether the weighted sum or the single segments are classified.
+        paradigms : str or sequence of str
+            Decide whether the weighted sum or the single segments are classified, or both.
         mask : (B, M) bool, optional
             True for real segments; padding gets weight zero.
         """
+        names = [paradigms] if isinstance(paradigms, str) else paradigms
         encoded, index = self.encode(segments, index, mask)
-        counts = self._counts(encoded, index, mask)
-        log_alpha = log_attention(gathered(_called(self.focus_model, encoded, counts), index), mask)  # (B, M)
-        if needs([paradigm], "mixture"):
-            mixture = weighted_sum(encoded, index, log_alpha.exp())
-            return FCAMOutput(log_alpha, mixture_logits=self.class_logits(mixture))
-        return segment_output(log_alpha, self.class_logits(encoded, counts), index, mask)
+        is_counted = self.training and self.counts_segments
+        counts = occurrences(index, mask, len(encoded)) if is_counted else None
+        scores = self.scores(encoded, needs(names, "segments"), counts)
+        sums = partial(weighted_sum, encoded, index) if needs(names, "mixture") else None
+        return self.combine(*scores, index, mask, sums)
+
+    def scores(
+        self, encoded: Float[Tensor, "N ..."], classified: bool, counts: Float[Tensor, " N"] | None = None
+    ) -> tuple[Float[Tensor, " N"], Float[Tensor, "N K"] | None]:
+        """Focus logits of encoded segments and, where they are to be `classified`, their class logits.
+
+        `counts` says how often each row occurs in the batch; batch normalisation in training needs to know.
+        """
+        focus_logits = _called(self.focus_model, encoded, counts)
+        return focus_logits, self.class_logits(encoded, counts) if classified else None
+
+    def combine(
+        self,
+        focus_logits: Float[Tensor, " N"],
+        class_logits: Float[Tensor, "N K"] | None,
+        index: Int[Tensor, "B M"],
+        mask: Bool[Tensor, "B M"] | None,
+        weighted_sums: Callable[[Tensor], Tensor] | None = None,
+    ) -> FCAMOutput:
+        """The pass of instances whose place (b, m) has the scores in row `index[b, m]`.
+
+        `weighted_sums` maps attention weights (B, M) to weighted sums of the encoded segments (B, ...), where these are
+        to be classified. Class logits at every place are written out, or stay a table where that would be large.
+        """
+        log_alpha = log_attention(gathered(focus_logits, index), mask)  # (B, M)
+        mixture = None if weighted_sums is None else self.class_logits(weighted_sums(log_alpha.exp()))
+        if class_logits is None:
+            return FCAMOutput(log_alpha, mixture, mask=mask)
+        if index.numel() * class_logits.shape[1] > numerics.BUDGET // BYTES_OF_A_LOGIT:
+            return TableOutput(log_alpha, mixture, mask=mask, table=class_logits, index=index)
+        return FCAMOutput(log_alpha, mixture, gathered(class_logits, index), mask)
 
     def class_logits(
         self, segments: Float[Tensor, "N ..."], counts: Float[Tensor, " N"] | None = None
     ) -> Float[Tensor, "N K"]:
-        """Class logits of encoded segments or of their weighted sums, in float32 or better.
-
-        `counts` says how often each row occurs in the batch; batch normalisation in training needs to know.
-        """
+        """Class logits of encoded segments or of their weighted sums, in float32 or better."""
         return _at_least_float32(_called(self.classification_model, segments, counts))
-
-    def _counts(self, encoded: Tensor, index: Tensor, mask: Tensor | None) -> Tensor | None:
-        """How often each row of `encoded` occurs, where a network has to know."""
-        if self.training and self.counts_segments:
-            return occurrences(index, mask, len(encoded))
-        return None
 
     def encode(self, segments: Tensor, index: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Encoded segments and the index of each place in them; padding may point at any."""
@@ -179,18 +204,6 @@ class FCAM(nn.Module):
             return encoded.flatten(0, 1), torch.arange(index.numel(), device=index.device).view(index.shape)
         place = (mask.flatten().cumsum(0) - 1).clamp_(min=0).view(index.shape)
         return encoded[mask], place
-
-
-def segment_output(
-    log_alpha: Float[Tensor, "B M"],
-    class_logits: Float[Tensor, "U K"],
-    index: Int[Tensor, "B M"],
-    mask: Bool[Tensor, "B M"] | None,
-) -> FCAMOutput:
-    """A pass that classified single segments: their logits at every place, or in a table where that would be large."""
-    if index.numel() * class_logits.shape[1] > MOST_LOGITS:
-        return TableOutput(log_alpha, mask=mask, table=class_logits, index=index)
-    return FCAMOutput(log_alpha, segment_logits=gathered(class_logits, index), mask=mask)
 
 
 def _called(model: nn.Module, segments: Tensor, counts: Tensor | None) -> Tensor:

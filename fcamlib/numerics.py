@@ -1,10 +1,14 @@
-"""Device, floating-point format and memory layout of a run, as its config states them."""
+"""Device, floating-point format, memory layout and threads of a run, as its config states them, and its memory."""
 
 from __future__ import annotations
 
+import ctypes
+import re
+import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from jaxtyping import Int
@@ -14,29 +18,21 @@ from fcamlib.config import TrainingConfig
 from fcamlib.data.sdc import distinct, every_occurrence
 from fcamlib.errors import UserError
 
+BUDGET = 2**31  # bytes that the tensors of one pass may take on a CPU; on a GPU half of its memory
+ROWS = (
+    1024  # segments or instances that an evaluation passes at once on a CPU, which its caches hold; 16 times on a GPU
+)
+
 
 @dataclass(frozen=True)
 class Numerics:
-    """What numbers are computed with.
-
-    Parameters
-    ----------
-    device : torch.device
-    dtype : torch.dtype
-        Of weights and segments; float32 under bfloat16 autocast.
-    channels_last : bool
-        Memory layout of pictures.
-    autocast : bool
-        Whether convolutions and dense layers run in bfloat16.
-    tf32 : bool
-        Whether they round their inputs to TensorFloat-32 on a GPU that can; elsewhere the same as float32.
-    """
+    """What numbers are computed with."""
 
     device: torch.device
-    dtype: torch.dtype
-    channels_last: bool = False
-    autocast: bool = False
-    tf32: bool = False
+    dtype: torch.dtype  # of weights and segments; float32 under bfloat16 autocast
+    channels_last: bool = False  # memory layout of pictures
+    autocast: bool = False  # whether convolutions and dense layers run in bfloat16
+    tf32: bool = False  # whether they round their inputs to TensorFloat-32 on a GPU that can; elsewhere as float32
 
     @classmethod
     def of(cls, config: TrainingConfig) -> Numerics:
@@ -53,6 +49,18 @@ class Numerics:
             config.precision == "bfloat16",
             config.precision == "tfloat32",
         )
+
+    def rows_at_once(self, bytes_each: float | int) -> int:
+        """How many rows may be in memory at once, at least one, where each takes `bytes_each` in all its tensors."""
+        budget = BUDGET
+        if self.device.type == "cuda":
+            budget = torch.cuda.get_device_properties(self.device).total_memory // 2
+        return max(1, int(budget / max(bytes_each, 1.0)))
+
+    @property
+    def evaluated_at_once(self) -> int:
+        """Most segments or instances in a pass of an evaluation."""
+        return 16 * ROWS if self.device.type == "cuda" else ROWS
 
     def autocasting(self) -> AbstractContextManager[None]:
         """The context in which a model is called."""
@@ -81,13 +89,62 @@ PLAIN = Numerics(torch.device("cpu"), torch.float32)
 
 @contextmanager
 def reproducible(threads: int, tf32: bool = False) -> Iterator[None]:
-    """Fix the number of CPU threads, cuDNN's choice of algorithms and the use of TensorFloat-32, and restore them."""
+    """Fix the number of CPU threads, cuDNN's choice of algorithms and TensorFloat-32, and restore them.
+
+    Subnormal numbers are flushed to zero in every thread that computes. Attention that grows confident makes them, and
+    a step would take up to four times as long; they are too small to change other numbers that they are added to.
+    """
     before, matmul = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
+    flushed = sys.float_info.min / 2 == 0.0
     torch.set_num_threads(threads)
     torch.backends.cuda.matmul.allow_tf32 = tf32
+    _flush_subnormals(True)
     try:
         with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32):
             yield
     finally:
+        _flush_subnormals(flushed)
         torch.set_num_threads(before)
         torch.backends.cuda.matmul.allow_tf32 = matmul
+
+
+def _flush_subnormals(on: bool) -> None:
+    """Flush subnormal numbers to zero, or keep them, in this thread and in those that OpenMP computes with.
+
+    The flag belongs to a thread, and torch sets it for the calling one alone; OpenMP's workers inherit it only where
+    they start later. So each is asked through OpenMP itself, where its library can be found.
+    """
+    torch.set_flush_denormal(on)
+    if torch.get_num_threads() == 1:
+        return
+    with suppress(OSError, AttributeError):
+        each = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: torch.set_flush_denormal(on) and None)
+        maps = Path("/proc/self/maps").read_text("utf-8")
+        for library in set(re.findall(r"/\S*/lib[gi]?omp5?[-.][^/\s]*", maps)):
+            ctypes.CDLL(library).GOMP_parallel(each, None, torch.get_num_threads(), 0)
+
+
+def has_fast_bfloat16() -> bool:
+    """Whether the processor multiplies in bfloat16; others take about three times as long as in float32.
+
+    True where the processor's features cannot be read.
+    """
+    try:
+        features = Path("/proc/cpuinfo").read_text("utf-8").split()
+    except OSError:
+        return True
+    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(features)
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc to keep freed blocks for the next training step; page faults were a quarter of a step's time."""
+    trim_threshold, top_pad, mmap_max = -1, -2, -4  # mallopt(3)
+    with suppress(OSError, AttributeError):
+        for option, value in ((mmap_max, 0), (trim_threshold, -1), (top_pad, 2**28)):  # -1: at no size
+            ctypes.CDLL("libc.so.6").mallopt(option, value)
+
+
+def give_back_memory() -> None:
+    """Return freed memory to the kernel: blocks of changing sizes leave gaps, which would grow from step to step."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -154,7 +154,7 @@ def rerun_command(names: tuple[str, ...]) -> None:
             environment = os.environ | {CAPABILITY: instructions.lower()}
             reproduced &= subprocess.run(command, env=environment).returncode == 0
             continue
-        from fcamlib.heap import keep_freed_memory
+        from fcamlib.numerics import keep_freed_memory
 
         keep_freed_memory()
         reproduced &= all([compared(record) for record in records])

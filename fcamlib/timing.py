@@ -18,8 +18,7 @@ from fcamlib.errors import DataError, UserError
 from fcamlib.estimate import Timing, phase_seconds
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
-from fcamlib.heap import keep_freed_memory
-from fcamlib.numerics import Numerics, reproducible
+from fcamlib.numerics import Numerics, keep_freed_memory, reproducible
 from fcamlib.training import training_pass
 
 NUM_STEPS = 3  # timed after one that is not; their median counts

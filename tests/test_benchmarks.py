@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from benchmarks import captions, pictures, plain, report, text, theory
 from benchmarks.__main__ import main
 from benchmarks.plain import copy_of
-from fcamlib import chunked
+from fcamlib import numerics
 from fcamlib.captioning.model import Captioner
 from fcamlib.config import Phase, TrainingConfig
 from fcamlib.config.caption_runs import CaptionModelConfig
@@ -123,8 +123,8 @@ def test_losses_of_the_training_loop_are_those_of_the_plain_procedure(
 ) -> None:
     """Six steps of `fit`, in one piece or in chunks: the loss on the way and after the last step."""
     if chunks:
-        monkeypatch.setattr(chunked, "ALWAYS_WHOLE", 1)
-        monkeypatch.setattr(chunked, "BUDGET", 2**20)  # of two pictures
+        monkeypatch.setattr(numerics, "ROWS", 1)
+        monkeypatch.setattr(numerics, "BUDGET", 2**20)  # of two pictures
     model, copy = pair
     twelve = data.take(torch.arange(12) % 11)
     one = data.take(torch.arange(1))

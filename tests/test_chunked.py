@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from fcamlib import chunked, evaluation, fcam
+from fcamlib import chunked, numerics
 from fcamlib.chunked import batch_output, chunk_size, kept_of_each
 from fcamlib.config import Phase, TrainingConfig
 from fcamlib.data.sdc import Bank, SDCData, SDCTask, distinct
@@ -74,9 +74,8 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Asks for chunks wherever more than one segment is evaluated."""
 
     def set_small() -> None:
-        monkeypatch.setattr(chunked, "ALWAYS_WHOLE", 1)
-        monkeypatch.setattr(chunked, "BUDGET", 15_000)
-        monkeypatch.setattr(fcam, "MOST_LOGITS", 1)
+        monkeypatch.setattr(numerics, "ROWS", 1)
+        monkeypatch.setattr(numerics, "BUDGET", 15_000)
         monkeypatch.setattr(chunked, "_KEPT", type(chunked._KEPT)())
 
     return set_small
@@ -139,8 +138,6 @@ def test_training_and_evaluation_in_chunks_end_where_one_piece_does(
     for small in (False, True):
         if small:
             small_chunks()
-            for name in ("_MOST_LOGITS", "_MOST_PAIRS", "_MOST_NUMBERS"):
-                monkeypatch.setattr(evaluation, name, 3 * D)
         model = network("mlp")
         history = fit(model, task, (phase,), config, seed=2).history
         scores = evaluate(model, data, PARADIGMS, FLOAT64)
@@ -161,13 +158,13 @@ def test_training_and_evaluation_in_chunks_end_where_one_piece_does(
 @each_paradigm
 def test_ten_thousand_segments_fit_where_a_hundred_do(monkeypatch: pytest.MonkeyPatch, paradigm: str) -> None:
     """Peak bytes of tensors in forward and backward pass: bounded in chunks, a hundred times as much in one piece."""
-    monkeypatch.setattr(chunked, "BUDGET", 2**20)
+    monkeypatch.setattr(numerics, "BUDGET", 2**20)
     peaks = {}
     for num_segments in (100, 10_000):
         data = vectors(batch=2, num_segments=num_segments, rows=2 * num_segments, masked=False)
         data = replace(data, segments=torch.arange(2 * num_segments, dtype=torch.int32).view(2, num_segments))
         for whole in (True, False):
-            monkeypatch.setattr(chunked, "ALWAYS_WHOLE", 10**9 if whole else 1)
+            monkeypatch.setattr(numerics, "ROWS", 10**9 if whole else 1)
             model = network()
             with PeakMemory() as memory:
                 batch_output(model, data, paradigm, FLOAT64).loss(paradigm, data.label).backward()
@@ -211,7 +208,7 @@ def test_saved_bytes_count_a_storage_once_and_leave_out_parameters() -> None:
 def test_table_of_logits_is_taken_where_places_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     model, data = network(), vectors()
     assert type(batch_output(model, data, "hard", FLOAT64)) is FCAMOutput
-    monkeypatch.setattr(fcam, "MOST_LOGITS", B * M * K - 1)
+    monkeypatch.setattr(numerics, "BUDGET", 128 * (B * M * K - 1))
     assert type(batch_output(model, data, "hard", FLOAT64)) is TableOutput
 
 

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special, stats
 from torch import Tensor, nn
 
-from fcamlib import computing, evaluation
+from fcamlib import computing
 from fcamlib.computing import build_model
 from fcamlib.config import Experiment
 from fcamlib.data.sdc import Bank, SDCData, every_occurrence
@@ -180,8 +180,7 @@ def test_probabilities_and_entropies_belong_to_the_attention_and_prediction() ->
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("encoder", [None, nn.Tanh(), Contrast()], ids=["bare", "context-free", "contextual"])
 def test_deduplicated_equals_plain(encoder: nn.Module | None, masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "_TABLE_CHUNK", 4)  # neither divides what it splits
-    monkeypatch.setattr(evaluation, "_INSTANCE_CHUNK", 5)
+    monkeypatch.setattr("fcamlib.numerics.ROWS", 5)  # divides neither the segments nor the instances
     model, data = mlp(encoder), vectors(masked=masked)
     together = evaluate(model, data, numerics=FLOAT64)
     for paradigm in PARADIGMS:
@@ -193,7 +192,7 @@ def test_deduplicated_equals_plain(encoder: nn.Module | None, masked: bool, monk
 
 @pytest.mark.parametrize("layout", ["channels_last", "contiguous"])
 def test_deduplicated_equals_plain_on_pictures_in_float32(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "_INSTANCE_CHUNK", 64)
+    monkeypatch.setattr("fcamlib.numerics.ROWS", 64)
     (config,) = Experiment.model_validate(
         {"paradigms": "soft", "num_test": 150, "precision": "float32", "memory_layout": layout}
     ).configs()

@@ -71,7 +71,7 @@ def caption_command(fresh: bool, as_json: bool, **options: str | None) -> None:
     """
     configs = caption_experiment({name: value for name, value in options.items() if value is not None}).configs()
     from fcamlib.captioning.runs import caption_run
-    from fcamlib.heap import keep_freed_memory
+    from fcamlib.numerics import keep_freed_memory
 
     keep_freed_memory()
     diverged = 0

@@ -63,7 +63,7 @@ def study_command(name: str | None, list_only: bool, fresh: bool, as_json: bool,
     if list_only:
         click.echo(_state(config))
         return
-    from fcamlib.heap import keep_freed_memory
+    from fcamlib.numerics import keep_freed_memory
     from fcamlib.studies.study import study
     from fcamlib.tables import METRICS, frame, means
 

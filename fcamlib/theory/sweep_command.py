@@ -62,7 +62,7 @@ def sweep_command(fresh: bool, as_json: bool, **options: str | None) -> None:
     """
     given = {name: value for name, value in options.items() if value is not None}
     config = fixed_focus_experiment(given).config()
-    from fcamlib.heap import keep_freed_memory
+    from fcamlib.numerics import keep_freed_memory
     from fcamlib.theory.sweep import sweep
 
     keep_freed_memory()

@@ -1,0 +1,84 @@
+"""Threads, subnormal numbers and freed memory: set while something trains, and put back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+
+from fcamlib import numerics
+from fcamlib.numerics import PLAIN, reproducible
+
+# Resident megabytes of a process of its own, since what glibc is told holds for a whole process.
+HEAP = """
+import ctypes, mmap, sys
+from fcamlib import numerics
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * mmap.PAGESIZE / 2**20
+
+library = ctypes.CDLL("libc.so.6")
+library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+library.free.argtypes = [ctypes.c_void_p]
+if sys.argv[1] == "kept":
+    numerics.keep_freed_memory()
+before = resident()
+blocks = [library.malloc(2**20) for _ in range(256)]  # of one megabyte, every byte written, then all freed
+for block in blocks:
+    ctypes.memset(block, 1, 2**20)
+for block in blocks:
+    library.free(block)
+after = resident()
+numerics.give_back_memory()
+print(after - before, resident() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="tells glibc")
+def test_freed_memory_is_kept_until_it_is_given_back() -> None:
+    found = {}
+    for how in ("kept", "default"):
+        done = subprocess.run([sys.executable, "-c", HEAP, how], capture_output=True, text=True, check=True)
+        found[how] = [float(number) for number in done.stdout.split()]
+    assert 250 < found["kept"][0] < 300 and found["kept"][1] < 16
+    assert max(found["default"]) < 16
+
+
+def flushed(values: Tensor) -> list[float]:
+    """Share of numbers below the normal ones that a product makes zero, in each quarter of the values."""
+    zeros = (values * 0.5 == 0).float()
+    return [float(part.mean()) for part in zeros.chunk(4)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="OpenMP's library is found through /proc")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_subnormal_numbers_are_flushed_in_every_thread_and_come_back(threads: int) -> None:
+    values, before = torch.full((2**18,), 1e-39), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert flushed(values) == [0.0] * 4  # OpenMP's workers run now and stay
+        with reproducible(threads):
+            assert flushed(values) == [1.0] * 4
+            with reproducible(threads):
+                pass
+            assert flushed(values) == [1.0] * 4, "on before, on after"
+        assert flushed(values) == [0.0] * 4
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_rows_at_once_fill_the_budget_and_are_at_least_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numerics, "BUDGET", 1_000)
+    assert [PLAIN.rows_at_once(each) for each in (0, 7, 1_000, 5_000)] == [1_000, 142, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [("flags : fpu avx512f avx512_bf16", True), ("flags : amx_bf16 sse", True), ("flags : fpu avx512f avx2", False)],
+)
+def test_processors_that_multiply_in_bfloat16(content: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pathlib.Path.read_text", lambda path, encoding: content)
+    assert numerics.has_fast_bfloat16() is expected
