@@ -21,7 +21,9 @@ from sphinx.environment import BuildEnvironment
 
 PACKAGE = "fcamlib"
 # Code first: a dollar inside code is no formula.
-INLINE = re.compile(r"``?(?P<code>[^`]+)``?|\$\$(?P<display>.+?)\$\$|\$(?P<math>[^$]+)\$", re.S)
+INLINE = re.compile(
+    r"``?(?P<code>[^`]+)``?|\$\$(?P<display>.+?)\$\$|\$(?P<math>[^$]+)\$|(?<!\*)(?P<star>\*)(?!\*)", re.S
+)
 CELL = re.compile(r"(?:\$[^$]*\$|`[^`]*`|[^|])+")  # a bar in code or in a formula separates no cells
 TABLE = re.compile(r"(?:^[ ]*\|.*\n?)+", re.M)
 SECTION = re.compile(r"^(?=[A-Z]\w+\n-{3,}\n)", re.M)
@@ -37,13 +39,16 @@ def convert_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any,
     text = INLINE.sub(_span, TABLE.sub(_table, text))
     if what == "module":
         text = f".. container:: module-name\n\n   ``{name}``\n\n{text}"
-    if what == "class" and issubclass(obj, BaseModel) and "Parameters\n---" not in text:
-        text += _rows([["field", "type and default", "meaning"], *_fields(obj)], "   :class: fields\n")
+    fields = list(_fields(obj)) if what == "class" and issubclass(obj, BaseModel) else []
+    if fields and "Parameters\n---" not in text:
+        text += _rows([["field", "type and default", "meaning"], *fields], "   :class: fields\n")
     lines[:] = [*text.split("\n"), ""]
 
 
 def _span(match: re.Match[str]) -> str:
-    """Code or a formula as reStructuredText; a letter next to it needs an escaped blank between."""
+    """Code, a formula or a lone star as reStructuredText; a letter next to it needs an escaped blank between."""
+    if match["star"]:
+        return "\\*"
     if match["display"]:
         indent = " " * (match.start() - match.string.rfind("\n", 0, match.start()) - 1)
         formula = f"\n{indent}   ".join(line.strip() for line in match["display"].strip().split("\n"))
