@@ -69,7 +69,7 @@ def _table(match: re.Match[str]) -> str:
 
 def _rows(rows: list[list[str]], option: str = "") -> str:
     """A list-table."""
-    items = ("\n".join(f"   {'* -' if n == 0 else '  -'} {cell}" for n, cell in enumerate(row)) for row in rows)
+    items = ("\n".join(f"   {'- -' if n == 0 else '  -'} {cell}" for n, cell in enumerate(row)) for row in rows)
     return f"\n\n.. list-table::\n   :header-rows: 1\n{option}\n" + "\n".join(items) + "\n"
 
 

@@ -41,7 +41,7 @@ def test_code_and_formulas_become_restructured_text(modules: dict[str, ModuleTyp
 
 def test_a_bar_in_a_formula_divides_no_cells(modules: dict[str, ModuleType]) -> None:
     table = rest(modules, "| a | b |\n|---|---|\n| $|x|$ | `p|q` |")
-    assert table.endswith("   * - :math:`|x|`\n     - ``p|q``\n\n")
+    assert table.endswith("   - - :math:`|x|`\n     - ``p|q``\n\n")
 
 
 def test_the_source_of_a_formula_is_no_parameter(modules: dict[str, ModuleType]) -> None:
