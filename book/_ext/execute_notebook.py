@@ -11,6 +11,7 @@ nbval compares: text, no pictures.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -23,11 +24,12 @@ import papermill
 import yaml
 from nbformat import NotebookNode
 
-from fcamlib import paths
+from fcamlib import paths, plots
 from fcamlib.provenance import cpu_name
 
 KEPT_NOTEBOOK_METADATA = ("kernelspec", "language_info")
 # What papermill and the kernel note down about time and place.
+FIGURE_NOTE = re.compile(r'<details class="figure-note" data-figure="([^"]+)">')
 DROPPED_CELL_METADATA = ("papermill", "execution")
 
 
@@ -67,6 +69,16 @@ def with_figure_notes(notebook: NotebookNode, folder: Path) -> NotebookNode:
     return noted
 
 
+def with_dates(notebook: NotebookNode, folder: Path) -> NotebookNode:
+    """A copy in which the line under a figure also tells date and commit of what this execution computed."""
+    dated = nbformat.from_dict(notebook)
+    for output in (output for cell in dated.cells for output in cell.get("outputs", [])):
+        if note := FIGURE_NOTE.match(output.get("data", {}).get("text/html", "")):
+            record = json.loads((folder / f"{note[1]}.json").read_text("utf-8"))
+            output["data"]["text/html"] = plots.how_made(record, note[1], dated=True)
+    return dated
+
+
 def refresh(path: Path) -> None:
     """Run a committed notebook with its own defaults and put its text outputs in place of the old ones."""
     executed = papermill.execute_notebook(path, None, kernel_name="python3", cwd=path.parent, progress_bar=False)
@@ -93,7 +105,8 @@ def execute(source: Path, target: Path, parameter_file: Path) -> None:
         if left := sorted(path.name for path in Path(elsewhere).iterdir()):
             raise RuntimeError(f"{source.name} leaves {left[0]} in the folder that it is run from.")
     target.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(with_figure_notes(without_provenance(executed), paths.figures_dir()), target)
+    noted = with_figure_notes(without_provenance(executed), paths.figures_dir())
+    nbformat.write(with_dates(noted, paths.figures_dir()), target)
     target.with_suffix(".json").write_text(json.dumps(cost(executed), indent=1) + "\n", "utf-8")
 
 

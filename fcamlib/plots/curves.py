@@ -38,7 +38,7 @@ def learning_curves(history: pd.DataFrame, switch_epoch: int | None = None, titl
     """
     require_columns(history, "history", ("paradigm", "seed", "epoch", "accuracy"))
     known = {name: label for name, label in METRICS.items() if name in history and history[name].notna().any()}
-    height = 5.0 if len(known) > 1 else 3.6
+    height = (5.0 if len(known) > 1 else 3.6) + (0.2 if title else 0.0)
     fig, axes = panels(history, "epoch", known, "epoch", log="x", shares=True, height=height)
     key = paradigm_key(history, bars=False)
     if switch_epoch is not None:
@@ -72,7 +72,7 @@ def saif_over_tau(curves: Mapping[str, ArrayLike], title: str = "") -> PageFigur
     if not rows:
         return empty_card(NO_FOREGROUND)
     frame = pd.concat(rows)
-    fig, axes = panels(frame, "tau", {"saif": ""}, r"threshold $\tau$", shares=True, height=4.3)
+    fig, axes = panels(frame, "tau", {"saif": ""}, r"threshold $\tau$", shares=True, height=4.5 if title else 4.3)
     dotted(axes, "", x=TAU)
     axes[0].annotate(rf"$\tau$ = {TAU:g}", (TAU, 1.0), (4, 0), textcoords="offset points", va="top", color=INK)
     axes[0].set(ylabel=r"SAIF: share with $a_z > \tau$ and $s_y > \tau$", xlim=(-0.01, 1.01))

@@ -48,12 +48,6 @@ def lab(linear: np.ndarray) -> np.ndarray:
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
-def linear_rgb(color: Any) -> np.ndarray:
-    """Light intensities of a colour's channels."""
-    channels = np.array(to_rgb(color))
-    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-
-
 def on_a_dark_page(color: str) -> np.ndarray:
     """A colour after CSS's invert(1) hue-rotate(180deg), screened over the page."""
     turn = np.array([[-0.574, 1.43, 0.144], [0.426, 0.43, 0.144], [0.426, 1.43, -0.856]])
@@ -76,6 +70,12 @@ def test_colours_differ_in_a_grey_print_and_hold_on_white_and_dark_pages(contras
     for color in COLORS:
         assert contrast(color, DARK_PAGE) > 2.8
         assert contrast(on_a_dark_page(color), DARK_PAGE) > 3.0
+
+
+def linear_rgb(color: Any) -> np.ndarray:
+    """Light intensities of a colour's channels."""
+    channels = np.array(to_rgb(color))
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
 
 
 # Machado, Oliveira and Fernandes (2009), full deficiency, on linear sRGB.
@@ -110,11 +110,9 @@ def test_style_ignores_and_restores_the_users_settings(by_gid: Callable) -> None
 
 
 def test_figures_show_themselves_in_a_notebook_and_leave_no_pyplot_state() -> None:
-    before = plt.get_fignums()
-    fig = a_figure()
+    before, fig = plt.get_fignums(), a_figure()
     data, _ = DisplayFormatter().format(fig)
-    assert data["image/png"][:8] == b"\x89PNG\r\n\x1a\n"
-    assert data["image/png"] == fig._repr_png_() and plt.get_fignums() == before  # type: ignore[attr-defined]
+    assert data["image/png"][:8] == b"\x89PNG\r\n\x1a\n" and plt.get_fignums() == before
 
 
 def test_plots_import_little_of_the_package_and_no_torch() -> None:

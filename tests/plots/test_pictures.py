@@ -60,15 +60,16 @@ def a_caption(words: list[str], places: list[int]) -> CaptionExample:
 
 @pytest.mark.parametrize("num_segments", [1, 5, 9, 20])
 @pytest.mark.parametrize("kind", ["mosaics", "gallery"])
-def test_the_frame_surrounds_the_foreground_and_nothing_else(kind: str, num_segments: int, by_gid: Callable) -> None:
+def test_the_frame_surrounds_the_foreground_and_nothing_else(
+    kind: str, num_segments: int, by_gid: Callable, assert_legible: Callable
+) -> None:
     segments, foreground = some_mosaics(3, num_segments)
-    fig = (
-        plots.sample_mosaics(segments, foreground, ["a", "b", "c"]) if kind == "mosaics" else a_gallery(3, num_segments)
-    )
+    names = ["a label longer than most", "automobile", "c"]
+    draw = {"mosaics": lambda: plots.sample_mosaics(segments, foreground, names)}
+    fig = draw.get(kind, lambda: a_gallery(3, num_segments))()
     pictures = {image.get_gid(): image for image in fig.axes[0].images}
     assert len(pictures) == 3 * num_segments
-    frames = [patch for patch in fig.axes[0].patches if (patch.get_gid() or "").startswith("foreground-")]
-    assert len(frames) == 3
+    assert len([patch for patch in fig.axes[0].patches if (patch.get_gid() or "").startswith("foreground-")]) == 3
     for instance, segment in np.argwhere(foreground):
         (frame,) = by_gid(fig, f"foreground-segment-{instance}-{segment}")
         inside = []
@@ -77,8 +78,8 @@ def test_the_frame_surrounds_the_foreground_and_nothing_else(kind: str, num_segm
             if frame.get_bbox().contains((left + right) / 2, (bottom + top) / 2):
                 inside.append(gid)
         assert inside == [f"segment-{instance}-{segment}"]
-        level = segments[instance, segment, 0, 0] / 255
-        assert np.allclose(np.asarray(pictures[inside[0]].get_array()), level)
+        assert np.allclose(np.asarray(pictures[inside[0]].get_array()), segments[instance, segment, 0, 0] / 255)
+    assert_legible(fig)
 
 
 def test_segments_keep_their_order_and_do_not_overlap() -> None:
@@ -94,9 +95,8 @@ def test_segments_keep_their_order_and_do_not_overlap() -> None:
 
 def test_bytes_and_floats_give_the_same_picture() -> None:
     segments, foreground = some_mosaics(1, 5, colour=True)
-    as_bytes = plots.sample_mosaics(segments, foreground, ["bird"])
-    as_floats = plots.sample_mosaics(segments / 255.0, foreground, ["bird"])
-    assert as_bytes._repr_png_() == as_floats._repr_png_()
+    drawn = [plots.sample_mosaics(shown, foreground, ["bird"])._repr_png_() for shown in (segments, segments / 255.0)]
+    assert drawn[0] == drawn[1]
 
 
 @pytest.mark.parametrize("num_segments", [5, 9])
@@ -152,12 +152,6 @@ def test_an_instance_without_foreground_has_no_frame() -> None:
     ):
         assert not [patch for patch in fig.axes[0].patches if (patch.get_gid() or "").startswith("foreground-")]
     plots.series_attention(**some_series(foreground=np.zeros((2, 3), dtype=bool)))
-
-
-@pytest.mark.parametrize("num_segments", [5, 9, 20])
-def test_pictures_are_legible(num_segments: int, assert_legible: Callable) -> None:
-    assert_legible(plots.sample_mosaics(*some_mosaics(2, num_segments), ["a label longer than most", "automobile"]))
-    assert_legible(a_gallery(2, num_segments))
 
 
 def test_each_series_is_drawn_whole_with_its_weights_below() -> None:
