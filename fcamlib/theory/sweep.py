@@ -24,14 +24,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from fcamlib import checkpoint, store
-from fcamlib.computing import task
+from fcamlib import checkpoint, running, store
 from fcamlib.config import Phase, TrainingConfig
 from fcamlib.config.fixed_focus import FixedFocusConfig
 from fcamlib.config.orthogonal import OrthogonalConfig
 from fcamlib.data.orthogonal import orthogonal_task
 from fcamlib.data.sdc import SDCTask
-from fcamlib.errors import DataError, DivergenceError
+from fcamlib.errors import DivergenceError
 from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics, reproducible
@@ -60,13 +59,8 @@ def tasks_of(config: FixedFocusConfig) -> list[SDCTask]:
     """Each seed's data."""
     if isinstance(config.data, OrthogonalConfig):
         return [orthogonal_task(config.data, seed) for seed in config.seeds]
-    found = config.data.current_fingerprint() if config.data.fingerprint else ""
-    if found != config.data.fingerprint:
-        raise DataError(
-            f"dataset='{config.data.source}': its files are not those that the config was made for: "
-            "give the same data, or make a new config from options."
-        )
-    return [task(config.data, seed) for seed in config.seeds]
+    running.require_same_data(config.data)
+    return [running.data(config.data, seed) for seed in config.seeds]
 
 
 def initial_network(config: FixedFocusConfig, data: SDCTask, seed: int, numerics: Numerics) -> nn.Module:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ from fcamlib.theory.sweep import (
     flow_time,
     initial_network,
     members_of,
-    sweep,
     tasks_of,
     train_jointly,
 )
@@ -192,39 +190,23 @@ def test_time_of_momentum_is_that_of_its_displacement_under_a_constant_gradient(
     assert flow_time(0, 0.02, 0.9) == 0.0 and flow_time(7, 0.5, 0.0) == 3.5
 
 
-def test_a_sweep_is_stored_found_and_resumed_to_the_same_numbers(
-    results: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = config_of(SMALL, epochs=4)
-    seen: list[int] = []
-    whole = sweep(config, seen.append)
-    assert seen == [1, 2, 3, 4] and whole.stored.folder == results / config.name and not whole.is_recorded
-    assert sweep(config, seen.append).frame.equals(whole.frame) and len(seen) == 4
-    assert {"commit", "device", "date", "last_session_seconds"} <= set(whole.provenance)
-    kept = store.record(whole.stored, results.parent / "recorded")
-    assert sweep(config).is_recorded and sweep(config).frame.equals(whole.frame) and sweep(config).config == config
-    kept.folder.rename(results.parent / "aside")
-
+def test_an_interrupted_sweep_resumes_to_the_same_numbers(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, seen = config_of(SMALL, epochs=4), set[int]()
+    whole = store.get(config, lambda row: seen.add(row["epoch"]))
+    assert seen == {1, 2, 3, 4} and len(whole.history) == 3 * 3 * 5
+    assert {"commit", "device", "date", "last_session_seconds"} <= set(whole.summary["provenance"])
     monkeypatch.setenv("FCAM_CHECKPOINT_SECONDS", "-1")
 
-    def stop(epoch: int) -> None:
-        if epoch == 3:
+    def stop(row: dict[str, Any]) -> None:
+        if row["epoch"] == 3:
             raise KeyboardInterrupt
 
-    for damaged in (False, True):
-        with pytest.raises(KeyboardInterrupt):
-            sweep(config, stop, fresh=True)
-        checkpoint = store.partial_dir(config) / store.CHECKPOINT
-        if damaged:
-            content = bytearray(checkpoint.read_bytes())
-            content[-3] ^= 1
-            checkpoint.write_bytes(content)
-        seen.clear()
-        caplog.clear()
-        resumed = sweep(config, seen.append, fresh=True)
-        assert seen == ([1, 2, 3, 4] if damaged else [3, 4])
-        pd.testing.assert_frame_equal(resumed.frame, whole.frame, check_exact=True)
-        assert len([r for r in caplog.records if r.levelno == logging.WARNING]) == int(damaged)
+    with pytest.raises(KeyboardInterrupt):
+        store.get(config, stop, fresh=True)
+    seen.clear()
+    resumed = store.get(config, lambda row: seen.add(row["epoch"]), fresh=True)
+    assert seen == {3, 4}
+    pd.testing.assert_frame_equal(resumed.history, whole.history, check_exact=True)
 
 
 def test_a_member_that_diverges_is_one_sentence() -> None:
@@ -278,8 +260,8 @@ def test_command_shows_the_last_epoch(results: Path) -> None:
     assert shown.exit_code == 0, shown.output
     lines = shown.output.splitlines()
     assert lines[0].split() == ["paradigm", "alpha", "loss", "incentive"] and len(lines) == 12
-    finished = sweep(config_of(SMALL))
-    last = finished.frame.query("paradigm == 'lvml' and alpha == 0.3 and epoch == 2").iloc[0]
+    finished = store.get(config_of(SMALL))
+    last = finished.history.query("paradigm == 'lvml' and alpha == 0.3 and epoch == 2").iloc[0]
     (line,) = [line.split() for line in lines if line.split()[:2] == ["lvml", "0.3"]]
     assert_allclose([float(value) for value in line[2:]], [last.loss, last.incentive_exact], atol=6e-5)
     assert finished.config.name in lines[-1]
