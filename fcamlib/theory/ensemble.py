@@ -25,7 +25,7 @@ from fcamlib.fcam import weighted_sum
 from fcamlib.numerics import Numerics
 
 DIFFERENCE = 0.01  # step in alpha of the measured incentive (F8)
-BUDGET = 2**25  # numbers that the input of one call without gradient may hold, roughly
+BYTES = 64  # that a number of a call's input takes with what the network makes of it, roughly
 ROWS_PER_SUM = 4_096  # instances whose weighted sums are made at once
 
 
@@ -170,7 +170,7 @@ class Ensemble(ABC):
 
     def measure(self, data: FixedFocusData) -> Measures:
         """Loss and incentive on all training instances."""
-        at_once = max(64, BUDGET // (len(data.splits) * len(self.members) * self.size(data)))
+        at_once = max(64, data.numerics.rows_at_once(BYTES * len(data.splits) * len(self.members) * self.size(data)))
         totals = torch.zeros(3, len(data.splits), len(self.members), dtype=torch.float64, device=self.alpha.device)
         for part in torch.arange(data.num_instances, device=self.alpha.device).split(at_once):
             with data.numerics.autocasting():
@@ -298,7 +298,7 @@ class Segments(Ensemble):
         seeds = torch.arange(len(index), device=index.device)[:, None]
         segments, places = data.segments(index)
         numbers = 8 * len(index) * len(self.members) * segments[0, 0].numel()
-        rows = segments.shape[1] if torch.is_grad_enabled() else max(1, BUDGET // numbers)
+        rows = segments.shape[1] if torch.is_grad_enabled() else data.numerics.rows_at_once(BYTES * numbers)
         # Classes stand before rows, which is faster on a CPU.
         tables = [self.logits(part, shared=True).mT.log_softmax(dim=2) for part in segments.split(rows, dim=1)]
         table = torch.cat(tables, dim=3) if len(tables) > 1 else tables[0]  # (R, G, K, N)

@@ -39,7 +39,7 @@ from fcamlib.theory.ensemble import ENSEMBLES, Ensemble, FixedFocusData, Member
 from fcamlib.training import fit
 
 Row = dict[str, Any]
-INPUT_BUDGET = 2**26  # numbers that the inputs of all members in one step may hold, roughly
+BYTES = 32  # that a number of a step's input takes, roughly
 COLUMNS = ("paradigm", "alpha", "seed", "epoch", "time", "loss", "incentive", "incentive_exact")
 
 
@@ -94,7 +94,7 @@ class Trainer:
         for name in config.paradigms:
             members = [member for member in members_of(config) if member.paradigm == name]
             segments = len(config.seeds) * config.training.batch_size * self.data.num_segments
-            at_once = max(1, INPUT_BUDGET // (segments * math.prod(tasks[0].bank.segment_shape)))
+            at_once = self.numerics.rows_at_once(BYTES * segments * math.prod(tasks[0].bank.segment_shape))
             for start in range(0, len(members), at_once):
                 group = members[start : start + at_once]
                 self.ensembles.append(ENSEMBLES[name](networks, group, config.momentum))

@@ -103,9 +103,8 @@ def test_all_at_once_equal_each_alone(parameters: dict[str, Any], monkeypatch: p
     config = config_of(parameters)
     alone = trained_alone(config)
     # All members in one piece; every member alone, in parts; convolutions grouped, as on a GPU.
-    for together, pieces, grouped in ((2**26, 2**25, False), (1, 2**12, False), (2**26, 2**25, True)):
-        monkeypatch.setattr("fcamlib.theory.sweep.INPUT_BUDGET", together)
-        monkeypatch.setattr("fcamlib.theory.ensemble.BUDGET", pieces)
+    for budget, grouped in ((2**31, False), (2**18, False), (2**31, True)):
+        monkeypatch.setattr("fcamlib.numerics.BUDGET", budget)
         trainer = Trainer(config)
         has_windows = config.classifier == "digits"
         assert all(ensemble.is_one_by_one == has_windows for ensemble in trainer.ensembles)
