@@ -7,16 +7,13 @@ bins are this project's choice (the public scripts' bins follow the data's range
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtrit
 
 SAIF_THRESHOLD = 0.8
 HISTOGRAM_EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-LEAST_REPEATS = 6  # for a two-sided Wilcoxon test to reach p < 0.05
 SAIF_TAUS = np.linspace(0.0, 1.0, 101)
 
 
@@ -79,47 +76,6 @@ def t_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, floa
         return mean, float("nan"), float("nan")
     half = stdtrit(sample.size - 1, 0.5 + confidence / 2) * sample.std(ddof=1) / np.sqrt(sample.size)
     return mean, mean - float(half), mean + float(half)
-
-
-class PairedTest(NamedTuple):
-    """Mean difference over folds, its 95 % interval and p-value, and Wilcoxon's p over repeats where it is defined."""
-
-    difference: float
-    low: float
-    high: float
-    p: float
-    p_wilcoxon: float | None
-
-
-def corrected_t_test(
-    difference: Float[np.ndarray, " J"], test_share: float, repeat_means: Float[np.ndarray, " R"]
-) -> PairedTest:
-    r"""The corrected resampled t-test of zero mean difference; folds share training data, which it takes into account.
-
-    $$\mathrm{Var} = \Bigl(\frac1J + \frac{n_\mathrm{test}}{n_\mathrm{train}}\Bigr) s^2$$
-
-    is the variance of the mean over J folds, where s² is that of the folds' differences. The Wilcoxon signed-rank test
-    over the means of the repeats needs six of them to reach p < 0.05.
-    Source: Nadeau and Bengio 2003; for repeated cross-validation Bouckaert and Frank 2004.
-
-    Parameters
-    ----------
-    difference : (J,) float
-        One per repeat and fold, at least two.
-    test_share : float
-        n_test / n_train, in (0, inf).
-    repeat_means : (R,) float
-        Mean difference of each repeat.
-    """
-    count = len(difference)
-    mean, deviation = float(difference.mean()), float(difference.std(ddof=1))
-    error = np.sqrt(1 / count + test_share) * deviation
-    half = float(stdtrit(count - 1, 0.975) * error)
-    p = 2 * float(stdtr(count - 1, -abs(mean) / error)) if error > 0 else (1.0 if mean == 0 else 0.0)
-    from scipy.stats import wilcoxon  # slow to import, so only where needed
-
-    enough = len(repeat_means) >= LEAST_REPEATS and np.any(repeat_means != 0)
-    return PairedTest(mean, mean - half, mean + half, p, float(wilcoxon(repeat_means).pvalue) if enough else None)
 
 
 def _scores(a_z: np.ndarray, s_y: np.ndarray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

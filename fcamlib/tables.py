@@ -6,24 +6,21 @@ compared differs in nothing but paradigm and seed: `tasks` groups results by wha
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcamlib import claims as claim_tests
+from fcamlib import claims as tested
 from fcamlib import store
-from fcamlib.claims import Criterion, Evidence, gain_frame, verdict
-from fcamlib.metrics import PairedTest, corrected_t_test, t_interval
+from fcamlib.claims import CLAIMS, CURVES, Evidence, at_end, hybrid_gains, is_flat
+from fcamlib.groups import ORDER, Result, kind, label, ordered, paradigms, seed, tasks, title
 from fcamlib.paradigms import label_of
 from fcamlib.provenance import figure_record
+from fcamlib.verdicts import Criterion, claims_table, interval, interval_text, paired_test, verdict  # noqa: F401
 
-ORDER = ("soft", "hard", "lvml", "hybrid")  # of the paper; others follow
 METRICS = ("accuracy", "focus_accuracy", "saif")
 MEASURES = (*METRICS, "ftpt")
 TRUTHLESS = ("accuracy", "auc", "calibration_error", "loss", "attention_entropy")  # need no truth about segments
@@ -38,158 +35,22 @@ TITLES = {
     "auprc": "AUPRC", "cider": "CIDEr", **{f"bleu{order}": f"BLEU-{order}" for order in range(1, 5)},
     "num_segments": "m", "soft_share": "soft share", "learning_rate": "learning rate",
 }  # fmt: skip
+# Epochs of the paper by source and encoder: late claims wait for them, or for a loss that is flat.
+PAPER_EPOCHS = {("cifar10", ""): 150, ("cifar100", ""): 150}
+PAPER_EPOCHS |= {("hatexplain", "embedding"): 550, ("hatexplain", "transformer"): 500}
 PAIRS = (("hybrid", "soft"), ("hybrid", "hard"), ("lvml", "soft"), ("soft", "abmil"), ("hybrid", "abmil"))
-Result = Any  # a result of the store: config, history, summary, arrays, folder, is_recorded
 LABELS = {name: label_of(name) for name in (*ORDER, "logit_mixture")}  # alias, to be removed
 SETTINGS = ("num_segments", "focus", "classifier", "soft_share", "learning_rate")  # columns of a study
-_OF_THE_MACHINE = ("training.precision", "training.memory_layout", "training.threads", "training.device")
-
-
-# --- groups ---------------------------------------------------------------------------------------------------------
-
-
-def kind(result: Result) -> str:
-    """run, captions, fixed_focus, study or cross-validation."""
-    return str(getattr(result.config, "kind", "run"))
-
-
-def title(result: Result) -> str:
-    """One line on what a result was trained and tested on."""
-    config, name = result.config, str(result.summary["title"])
-    match kind(result):
-        case "cross-validation":
-            return f"{name}, {config.repeats} cross-validations of {config.folds} folds"
-        case "study":
-            epochs = sum(phase.epochs for phase in config.schedules[0])
-            numbers = ", ".join(f"{task.num_segments:,}" for task in config.tasks)
-            plural = "s" if len(config.seeds) > 1 else ""
-            mosaics = f"{config.tasks[0].num_train:,} mosaics, {epochs} epochs"
-            return f"{name}, m = {numbers}, {mosaics}, {len(config)} trainings over {len(config.seeds)} seed{plural}"
-        case "fixed_focus":
-            return f"{name}, {config.data.described}, {config.epochs} epochs"
-    network = getattr(config.model, "encoder", "")
-    if kind(result) == "captions":
-        network = f"state sees the {config.model.state_sees}"
-    epochs = sum(phase.epochs for phase in config.phases)
-    return ", ".join(filter(None, [name, config.data.described, network, f"{epochs} epochs"]))
-
-
-def paradigms(results: Iterable[Result]) -> list[str]:
-    """The paradigms among runs, in the order of the paper."""
-    return ordered(result.config.paradigm for result in results)
-
-
-def label(name: str) -> str:
-    """The label of a paradigm, a schedule or a method of a cross-validation."""
-    return {"abmil": "ABMIL", "gated-abmil": "gated ABMIL"}.get(name) or label_of(name)
-
-
-def ordered(names: Iterable[str]) -> list[str]:
-    """Distinct names of paradigms in the order of the paper, then others by name."""
-    present = set(names)
-    return [name for name in ORDER if name in present] + sorted(present - set(ORDER))
-
-
-def tasks(results: Iterable[Result]) -> dict[str, list[Result]]:
-    """Title -> results that differ in paradigm and seed alone, sorted by seed; numbers in titles sort by size.
-
-    What the configs share decides, not the title: tasks of one title have what tells them apart behind it. Where runs
-    of one paradigm differ in their phases, each learning rate, and each switch of a hybrid, is a task of its own.
-    """
-    groups: dict[str, list[Result]] = {}
-    for result in results:
-        groups.setdefault(json.dumps(_shared(result), sort_keys=True), []).append(result)
-    parts = [(json.loads(key), tag, part) for key, group in groups.items() for tag, part in _parts(group).items()]
-    titled: dict[str, list[tuple[dict[str, Any], str, list[Result]]]] = {}
-    for shared, tag, part in parts:
-        titled.setdefault(title(part[0]) + tag, []).append((shared, tag, part))
-    found = {}
-    for name, alike in titled.items():
-        for shared, _, part in alike:
-            found[name + _apart(shared, [other for other, *_ in alike])] = sorted(part, key=_seed)
-    return {name: found[name] for name in sorted(found, key=_by_numbers)}
-
-
-def _parts(group: Sequence[Result]) -> dict[str, list[Result]]:
-    return _by_schedule(group) if hasattr(group[0].config, "phases") else {"": list(group)}
-
-
-def _seed(result: Result) -> int:
-    return int(getattr(result.config, "seed", 0))
-
-
-def _shared(result: Result) -> dict[str, Any]:
-    """What results of one task have in common: all of the config but paradigm, rates, seed and the machine's part."""
-    config = _flat(result.config.model_dump(mode="json"))
-    phases = getattr(result.config, "phases", ())
-    kept = {n: v for n, v in config.items() if n != "seed" and not n.startswith("phases") and n not in _OF_THE_MACHINE}
-    if phases:
-        kept["epochs"] = sum(phase.epochs for phase in phases)
-        kept["optimizer"] = [getattr(phases[0], name, None) for name in ("optimizer", "momentum")]
-    return kept
-
-
-def _flat(value: Any, name: str = "") -> dict[str, Any]:
-    """Nested mappings with dotted names; paths of users' data by their last part, as recorded configs have them."""
-    if isinstance(value, dict):
-        return {k: v for key, part in value.items() for k, v in _flat(part, f"{name}.{key}".lstrip(".")).items()}
-    if name.endswith("source") and isinstance(value, str) and ":" in value:
-        value = value.split(":", 1)[0] + ":" + value.rstrip("/").rsplit("/", 1)[-1].split(":", 1)[-1]
-    return {name: value}
-
-
-def _apart(shared: dict[str, Any], alike: Sequence[dict[str, Any]]) -> str:
-    """What tells one task from others of its title: empty where it is the only one."""
-    names = [name for name in shared if any(other.get(name) != shared[name] for other in alike)]
-    return "".join(f", {name.rsplit('.', 1)[-1].replace('_', ' ')} {shared[name]}" for name in names)
-
-
-def _by_schedule(group: Sequence[Result]) -> dict[str, list[Result]]:
-    """Parts in which each paradigm has one schedule, by what tells them apart; a paradigm with one joins all parts.
-
-    Runs that differ in the rates of their first phase come apart first, those that differ in the rest afterwards.
-    """
-    for of in (_first_rates, _phases):
-        found = {name: {of(run) for run in group if run.config.paradigm == name} for name in paradigms(group)}
-        several = {text for texts in found.values() if len(texts) > 1 for text in texts}
-        fixed = {name for name, texts in found.items() if len(texts) == 1 and (of is _phases or not texts & several)}
-        if several:
-            return {
-                f", {text}{rest}": part
-                for text in sorted(several)
-                for rest, part in _by_schedule(
-                    [r for r in group if of(r) == text or r.config.paradigm in fixed]
-                ).items()
-            }
-    return {"": list(group)}
-
-
-def _first_rates(run: Result) -> str:
-    first = run.config.phases[0]
-    rates = getattr(first, "learning_rates", None) or (first.decoder_learning_rate,)
-    return "learning rate " + "/".join(f"{rate:g}" for rate in rates)
-
-
-def _phases(run: Result) -> str:
-    """Every phase with its settings."""
-    described = []
-    for phase in run.config.phases:
-        rates = getattr(phase, "learning_rates", None) or (phase.decoder_learning_rate, phase.encoder_learning_rate)
-        described.append(f"{phase.epochs} epochs at {'/'.join(f'{rate:g}' for rate in rates)}")
-    return ", then ".join(described)
-
-
-def _by_numbers(name: str) -> list[str | int]:
-    """Words and numbers of a title in turn, so that m = 5 comes before m = 20."""
-    parts = re.split(r"(\d(?:[\d,]*\d)?)", name)
-    return [int(part.replace(",", "")) if place % 2 else part for place, part in enumerate(parts)]
 
 
 # --- one long table, and what readers see of it ---------------------------------------------------------------------
 
 
-def frame(results: Iterable[Result], split: str = "test") -> pd.DataFrame:
+def frame(results: Iterable[Result], split: str = "test", at: Literal["kept", "end"] = "kept") -> pd.DataFrame:
     """A row for each measure of each training, in the paper's order of paradigms.
+
+    With `at="kept"` a run's measures are those of the weights that it kept, with "end" means over its last five
+    measured epochs.
 
     Returns
     -------
@@ -199,11 +60,11 @@ def frame(results: Iterable[Result], split: str = "test") -> pd.DataFrame:
     """
     results = list(results)
     names = ordered(getattr(result.config, "paradigm", "") for result in results)
-    results.sort(key=lambda result: (names.index(getattr(result.config, "paradigm", "")), _seed(result)))
-    return pd.concat([_rows(result, split).assign(task=title(result)) for result in results], ignore_index=True)
+    results.sort(key=lambda result: (names.index(getattr(result.config, "paradigm", "")), seed(result)))
+    return pd.concat([_rows(result, split, at).assign(task=title(result)) for result in results], ignore_index=True)
 
 
-def _rows(result: Result, split: str) -> pd.DataFrame:
+def _rows(result: Result, split: str, at: str) -> pd.DataFrame:
     history = result.history
     if kind(result) == "study":
         keys = [*varied(result), "paradigm", "seed"]
@@ -217,6 +78,9 @@ def _rows(result: Result, split: str) -> pd.DataFrame:
         rows = rows.sort_values("method", key=lambda names: names.map(place), kind="stable")
         return rows.rename(columns={"method": "paradigm", "repeat": "seed"})
     found = result.summary["splits"].get(split, {}) | (result.summary.get("agreement", {}) if split == "test" else {})
+    if at == "end":
+        columns = [name for name in history if name.startswith(f"{split}_")]
+        found = {name.removeprefix(f"{split}_"): at_end(history[[name]].dropna().to_numpy().T)[0] for name in columns}
     values = {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
     rows = pd.DataFrame({"measure": list(values), "value": list(values.values())})
     return rows.assign(paradigm=result.config.paradigm, seed=result.config.seed)
@@ -259,36 +123,21 @@ def means(
         }
         for measure in measures:
             values = known.loc[known["measure"] == measure, "value"].to_numpy(dtype=np.float64)
-            row[measure] = _estimate(values, digits, spread) if len(values) else "-"
+            row[measure] = "-" if len(values) == 0 else interval_text(values, digits, is_share=True)
+            if spread == "sd" and len(values) > 1:
+                row[measure] = f"{values.mean():.{digits}f} ± {values.std(ddof=1):.{digits}f}"
         rows.append(row | ({"paradigm": label(str(row["paradigm"]))} if "paradigm" in row else {}))
     return pd.DataFrame(rows).rename(columns=TITLES).set_index([TITLES.get(name, name) for name in by])
-
-
-def _estimate(values: NDArray[np.float64], digits: int, spread: str) -> str:
-    if spread == "t" or len(values) == 1:
-        return interval_text(values, digits)
-    return f"{values.mean():.{digits}f} ± {values.std(ddof=1):.{digits}f}"
-
-
-def interval_text(values: NDArray[np.float64], digits: int = 3) -> str:
-    """A mean with its 95 % t-interval over seeds, as a table shows it."""
-    return _limits_text(t_interval(values), digits)
-
-
-def _limits_text(limits: Sequence[float], digits: int, sign: str = "") -> str:
-    """Mean, low and high; one value has no interval. No minus stands before a zero."""
-    mean, low, high = (f"{round(value, digits) + 0.0:{sign}.{digits}f}" for value in limits)
-    return mean if np.isnan(limits[1]) else f"{mean} [{low}, {high}]"
 
 
 def summary_frame(results: Iterable[Result], measures: Sequence[str] = ("accuracy", "saif")) -> pd.DataFrame:
     """Means with their limits as numbers, for `plots.accuracy_saif_summary`: a row a task, paradigm and measure."""
     parts = [frame(group).assign(task=name) for name, group in tasks(results).items()]
     known = pd.concat(parts).query("measure in @measures").dropna(subset="value")
-    rows = [
-        (*key, *t_interval(group["value"]), len(group))
-        for key, group in known.groupby(["task", "paradigm", "measure"], sort=False)
-    ]
+    rows = []
+    for key, group in known.groupby(["task", "paradigm", "measure"], sort=False):
+        values = group["value"].to_numpy(dtype=np.float64)
+        rows.append((*key, values.mean(), *(interval(values, is_share=True) or (np.nan, np.nan)), len(values)))
     return pd.DataFrame(rows, columns=["dataset", "paradigm", "metric", "mean", "low", "high", "n"])
 
 
@@ -390,7 +239,7 @@ def of_split(runs: Sequence[Result], name: str, split: str = "test") -> dict[str
     """
     found = {}
     for paradigm in paradigms(runs):
-        own = sorted((run for run in runs if run.config.paradigm == paradigm), key=_seed)
+        own = sorted((run for run in runs if run.config.paradigm == paradigm), key=seed)
         values = [run.summary["splits"][split].get(name) for run in own]
         if all(value is not None for value in values):
             found[paradigm] = np.array(values, dtype=np.float64)
@@ -425,60 +274,79 @@ def histogram_table(runs: Sequence[Result], split: str = "test") -> pd.DataFrame
 def evidence(runs: Sequence[Result]) -> Evidence:
     """What the claims look at: seeds that every paradigm has, so that differences are paired.
 
-    Of captions BLEU-4 / 100 takes the place of accuracy. Nothing where the foreground is not known.
+    SAIF and accuracy, of captions BLEU-4 / 100, are means over the last five measured epochs. Nothing where the
+    foreground is not known.
     """
     common = set.intersection(*({run.config.seed for run in runs if run.config.paradigm == n} for n in paradigms(runs)))
-    kept = sorted((run for run in runs if run.config.seed in common), key=_seed)
-    saif = of_split(kept, "saif")
-    if not kept or set(saif) != set(paradigms(kept)):
-        return Evidence({}, {}, {}, {})
-    accuracy, curves = of_split(kept, "accuracy"), {}
-    if kind(kept[0]) == "captions":
-        return Evidence({name: values / 100 for name, values in of_split(kept, "bleu4").items()}, saif, {}, {})
-    for name in paradigms(kept):
-        own = [run.history for run in kept if run.config.paradigm == name]
-        curves[name] = np.array([history["test_focus_accuracy"].dropna().to_numpy() for history in own])
-    return Evidence(accuracy, saif, curves, of_split(kept, "histogram"))
+    kept = sorted((run for run in runs if run.config.seed in common), key=seed)
+    curves = {name: _curves(kept, name) for name in ("accuracy", "bleu4", "saif", *CURVES)}
+    if not kept or set(curves["saif"]) != set(paradigms(kept)):
+        return Evidence({}, {})
+    name, scale = ("BLEU-4 / 100", 100) if curves["bleu4"] else ("accuracy", 1)
+    accuracy = {p: at_end(values) / scale for p, values in (curves["bleu4"] or curves["accuracy"]).items()}
+    return Evidence(
+        accuracy,
+        {p: at_end(values) for p, values in curves["saif"].items()},
+        {measure: curves[measure] for measure in CURVES if curves[measure]},
+        of_split(kept, "confidence"),
+        {p: _unfinished([run for run in kept if run.config.paradigm == p]) for p in paradigms(kept)},
+        name,
+    )
 
 
-def criteria(runs: Sequence[Result], claims: Iterable[str] = claim_tests.CLAIMS) -> dict[str, list[Criterion]]:
+def _curves(runs: Sequence[Result], measure: str, split: str = "test") -> dict[str, NDArray[np.float64]]:
+    """Paradigm -> (R, T), a measure after each measured epoch by seed; of paradigms whose runs all know it."""
+    column, found = f"{split}_{measure}", {}
+    for paradigm in paradigms(runs):
+        own = [run.history for run in runs if run.config.paradigm == paradigm]
+        if all(column in history for history in own):
+            found[paradigm] = np.array([history[column].dropna().to_numpy(dtype=np.float64) for history in own])
+    return found if len(found) == len(paradigms(runs)) else {}
+
+
+def _unfinished(runs: Sequence[Result]) -> str:
+    """Why the end of these runs says nothing: fewer epochs than the paper's, and a loss that still falls."""
+    config = runs[0].config
+    epochs = sum(phase.epochs for phase in config.phases)
+    wanted = PAPER_EPOCHS.get((config.data.source, getattr(config.model, "encoder", "")), 0)
+    loss = np.mean([run.history["train_loss"].to_numpy(dtype=np.float64) for run in runs], axis=0)
+    if is_flat(loss) or (wanted and epochs >= wanted):
+        return ""
+    return f"{label(config.paradigm)}'s loss still falls after {epochs}{f' of {wanted}' if wanted else ''} epochs"
+
+
+def criteria(runs: Sequence[Result], claims: Iterable[str] = CLAIMS) -> dict[str, list[Criterion]]:
     """Claim -> its criteria on runs of one task; none where a paradigm is missing. Captions have H1 alone."""
-    found = evidence(runs)
-    if kind(runs[0]) != "captions":
-        return claim_tests.measure(claims, found)
-    measured = claim_tests.CLAIMS["H1"].measure(found)
-    return {"H1": [replace(c, name=c.name.replace("accuracy", "BLEU-4 / 100")) for c in measured]}
+    return tested.measure([n for n in claims if n == "H1" or kind(runs[0]) != "captions"], evidence(runs))
 
 
-def claims_table(measured: Mapping[str, Mapping[str, Sequence[Criterion]]]) -> pd.DataFrame:
-    """Source -> claim -> criteria as a table: each claim's verdict on each source, and what was measured.
+def gain_frame(history: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """What the hybrid gains on the better of SA and HA in the same seed, for each combination of a study's columns.
 
-    A row a criterion: mean and interval, what it needs, the number of seeds.
+    Returns
+    -------
+    A row a combination: mean and interval of the gain in SAIF and in accuracy, NaN where there is none, the verdict on
+    the claim H1 and n, the number of seeds; for `plots.gain_heatmap`.
     """
     rows = []
-    for claim in dict.fromkeys(name for found in measured.values() for name in found):
-        for source, found in measured.items():
-            for c in found.get(claim, ()):
-                seeds = "exact" if c.is_exact else str(len(c.values))
-                shown = (c.name, interval_text(c.values), f"> {c.bound:g}", seeds)
-                rows.append((claim, source, verdict(list(found[claim])), *shown))
-            if claim in found and not found[claim]:
-                rows.append(
-                    (claim, source, verdict([]), "nothing: a paradigm or the foreground is not known", "", "", "0")
-                )
-    columns = ["id", "on", "verdict", "measured", "mean and interval", "needs", "n"]
-    return pd.DataFrame(rows, columns=columns).set_index(["id", "on", "verdict"])
+    for key, found in hybrid_gains(history, by).items():
+        row: dict[str, Any] = dict(zip(by, key, strict=True))
+        for metric, c in zip(("saif", "accuracy"), found, strict=True):
+            mean = float(c.values.mean()) if len(c.values) else np.nan
+            limits = c.interval or (np.nan, np.nan)
+            row |= dict(zip((metric, f"{metric}_low", f"{metric}_high"), (mean, *limits), strict=True))
+        rows.append(row | {"verdict": verdict(found), "n": len(found[0].values)})
+    return pd.DataFrame(rows)
 
 
 def gain_table(history: pd.DataFrame, by: Sequence[str], digits: int = 3) -> pd.DataFrame:
     """The hybrid's gain and the verdict on the claim H1 as text, one row for each combination of `by`."""
     rows = []
-    for row in gain_frame(history, by).to_dict("records"):
-        shown = {TITLES.get(name, name): row[name] for name in by}
-        for metric in ("saif", "accuracy"):
-            limits = [row[f"{metric}{end}"] for end in ("", "_low", "_high")]
-            shown[f"{TITLES[metric]} gain"] = "-" if np.isnan(limits[0]) else _limits_text(limits, digits, "+")
-        rows.append(shown | {"H1": row["verdict"], "n": row["n"]})
+    for key, found in hybrid_gains(history, by).items():
+        row = {TITLES.get(name, name): value for name, value in zip(by, key, strict=True)}
+        for name, c in zip(("SAIF gain", "accuracy gain"), found, strict=True):
+            row[name] = interval_text(c.values, digits, sign="+") if len(c.values) else "-"
+        rows.append(row | {"H1": verdict(found), "n": len(found[0].values)})
     return pd.DataFrame(rows).set_index([TITLES.get(name, name) for name in by])
 
 
@@ -501,16 +369,6 @@ def paired_table(
             )
     columns = ["data", "comparison", "difference", "95 % interval", "p", "p (Wilcoxon)", "verdict"]
     return pd.DataFrame(rows, columns=columns).set_index(["data", "comparison"])
-
-
-def paired_test(history: pd.DataFrame, measure: str, first: str, second: str) -> PairedTest:
-    """The test of `first` less `second` over the folds that both have."""
-    wide = history.pivot(index=["repeat", "fold"], columns="method", values=measure)[[first, second]].dropna()
-    difference = wide[first] - wide[second]
-    sizes = history[history["method"] == first].groupby("repeat")["n"]
-    num_test, num_bags = float(sizes.mean().mean()), float(sizes.sum().mean())
-    by_repeat = difference.groupby("repeat").mean().to_numpy(dtype=np.float64)
-    return corrected_t_test(difference.to_numpy(dtype=np.float64), num_test / (num_bags - num_test), by_repeat)
 
 
 def fold_histories(results: Iterable[Result]) -> dict[str, pd.DataFrame]:

@@ -18,18 +18,16 @@ from typing import Any
 
 import figure_notes
 import pandas as pd
-from ledger import STATEMENTS, Task, all_tasks, recorded_tasks, rerun_command
+from ledger import Task, all_tasks, recorded_tasks
 
 from fcamlib import plots, store, tables
-from fcamlib.claims import Criterion
+from fcamlib.claims import CLAIMS
 from fcamlib.config import CrossValidationConfig
-from fcamlib.metrics import t_interval
-from fcamlib.store import Stored
+from fcamlib.verdicts import Criterion, State, criterion_text, states
 
-SHOWN = {"holds": "holds", "fails": "**fails**", "undecided": "*undecided*", "not run": "not run"}
-COUNTED = {"holds": "holds on", "fails": "fails on", "undecided": "is undecided on"}
+MARKS = {"supported": "✔ supported", "contradicted": "✘ **contradicted**", "inconclusive": "○ inconclusive"}
+MARKS |= {"not tested": "· not tested"}
 RERUN = "make book"
-HYBRID_PAIRS = (("hybrid", "soft"), ("hybrid", "hard"))
 
 
 def anchor(task: Task) -> str:
@@ -38,111 +36,80 @@ def anchor(task: Task) -> str:
 
 
 def measured(task: Task, claim: str) -> str:
-    """What a verdict follows from, one line for each criterion."""
-    if claim in task.summaries:
-        return task.summaries[claim]
-    return "<br>".join(map(criterion_text, task.criteria[claim])) or "-"
+    """What a verdict follows from, one line for each criterion, with its own mark."""
+    criteria = task.criteria[claim]
+    lines = [criterion_line(c, state) for c, state in zip(criteria, states(criteria), strict=True)]
+    return task.summary or "<br>".join(lines) or "-"
 
 
-def criterion_text(criterion: Criterion) -> str:
-    """Name, mean, interval and bound."""
-    return f"{criterion.name}: {tables.interval_text(criterion.values)}, needs > {criterion.bound:g}"
-
-
-def claim_table(claim: str, tasks: Sequence[Task]) -> pd.DataFrame:
-    """One row per task that has to do with a claim."""
-    rows = [
-        {
-            "data": f"[{task.title}](#{anchor(task)})",
-            "verdict": SHOWN[str(task.verdict(claim))],
-            "measured": measured(task, claim),
-            "seeds": task.seeds,
-            "seen in": seen_in(task, claim),
-        }
-        for task in tasks
-        if claim in task.criteria
-    ]
-    return pd.DataFrame(rows, columns=["data", "verdict", "measured", "seeds", "seen in"]).set_index("data")
+def criterion_line(c: Criterion, state: State) -> str:
+    """Mark, name, value, bound, and the seeds that would decide it."""
+    value, bound, _, seeds = criterion_text(c, state)
+    needs = (f", needs {bound}" if bound else "") + (f" ({seeds} seeds)" if seeds else "")
+    return f"{MARKS[state][0] if c.is_judged else 'beside,'} {c.name}: {value}{needs}"
 
 
 def seen_in(task: Task, claim: str) -> str:
-    """The figure that shows a claim on a task."""
-    if task.kept == "not run":
-        return "-"
+    """The figure that shows a claim, or else the notebook that has its numbers."""
     figure = task.figure(claim)
-    return f"{{numref}}`{figure}`" if figure else "no figure"
-
-
-def verdict_frame(tasks: Sequence[Task]) -> pd.DataFrame:
-    """Verdicts for `plots.verdict_matrix`: one row per task that was judged, one column per claim, "" where none is."""
-    judged = [task for task in tasks if task.kept != "not run"]
-    rows = [[task.verdict(claim) or "" for claim in STATEMENTS] for task in judged]
-    return pd.DataFrame(rows, index=[task.title for task in judged], columns=list(STATEMENTS))
-
-
-def counted(claim: str, tasks: Sequence[Task]) -> str:
-    """A sentence: on how many tasks a claim holds, fails, is undecided and was not run."""
-    found = [task.verdict(claim) for task in tasks if claim in task.criteria]
-    counts = {words: found.count(verdict) for verdict, words in COUNTED.items() if verdict in found}
-    said = ", ".join(f"{words} {count}" for words, count in counts.items()) or "was not measured"
-    missing = found.count("not run")
-    return f"Of these tasks it {said}" + (f"; {missing} of the paper's own were not run." if missing else ".")
+    return f"{{numref}}`{figure}`" if figure else f"{{doc}}`notebooks/{task.notebook}`"
 
 
 def claim_section(claim: str, tasks: Sequence[Task]) -> str:
-    """A claim's heading, count and table."""
-    statement = STATEMENTS[claim]
-    return (
-        f"(claim-{claim.lower()})=\n### {claim}: {statement}\n\n"
-        f"{counted(claim, tasks)}\n\n:::{{div}} ledger\n{tables.markdown(claim_table(claim, tasks))}:::\n\n"
-    )
+    """A claim's heading, the number of tasks in each state, and a row a task."""
+    shown = [task for task in tasks if claim in task.criteria]
+    found = [str(task.verdict(claim)) for task in shown]
+    counts = ", ".join(f"{state} on {found.count(state)}" for state in MARKS if state in found)
+    rows = [
+        {"data": f"[{task.title}](#{anchor(task)})", "verdict": MARKS[str(task.verdict(claim))],
+         "measured": measured(task, claim), "seeds": task.seeds,
+         "seen in": seen_in(task, claim)}
+        for task in shown
+    ]  # fmt: skip
+    table = tables.markdown(pd.DataFrame(rows).set_index("data")) if rows else ""
+    heading = f"(claim-{claim.lower()})=\n### {claim}: {CLAIMS[claim].statement}\n\n"
+    return f"{heading}Of {len(shown)} tasks: {counts or 'none'}.\n\n:::{{div}} ledger\n{table}:::\n\n"
 
 
 def task_section(task: Task) -> str:
     """A task's heading, what was run, where its numbers come from, and what runs it again."""
-    title = f"({anchor(task)})=\n### {task.title}\n\n"
-    command = f"```bash\n{task.command}\n```\n"
-    seen = f"{{doc}}`notebooks/{task.notebook}`"
-    if task.kept == "not run":
-        return f"{title}Not run; {seen} would show it.\n\n{command}\n"
-    if task.kept == "exact":
-        return f"{title}Solved, not trained: no seeds, no chance. Shown in {seen}.\n\n{command}\n"
-    seeds = f"{task.seeds} seed{'' if task.seeds == '1' else 's'}"
-    return f"{title}{seeds}, n = {task.instances} each. Shown in {seen}. {provenance(task)}\n\n{command}\n"
+    seeds = f"{task.seeds} seed{'' if task.seeds == '1' else 's'}, n = {task.instances} each."
+    origin = {
+        "not run": "Not run.",
+        "exact": "Solved, not trained: no seeds, no chance.",
+        "live": f"{seeds} Computed when this book was built.",
+    }
+    said = origin.get(task.kept) or f"{seeds} {provenance(task)}"
+    shown = f"Shown in {{doc}}`notebooks/{task.notebook}`."
+    return f"({anchor(task)})=\n### {task.title}\n\n{said} {shown}\n\n```bash\n{task.command}\n```\n\n"
 
 
 def provenance(task: Task) -> str:
     """When, where, from which commit and in how long the results of a task were computed."""
     sources = [result.summary["provenance"] for result in task.results]
-    if task.kept == "live":
-        return "Computed when this book was built."
-    dates = sorted({source["date"] for source in sources})
-    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    commits = ", ".join(sorted({source["commit"] for source in sources}))
+    dates, commits, devices = (sorted({source[name] for source in sources}) for name in ("date", "commit", "device"))
     hours = sum(source.get("train_seconds") or source["last_session_seconds"] for source in sources) / 3600
     spent = f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.0f} minutes"
-    devices = " and ".join(sorted({source["device"] for source in sources}))
-    return f"Recorded {when} from commit {commits} on {devices}: {spent} of training in all."
+    when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    return f"Recorded {when} from commit {', '.join(commits)} on {' and '.join(devices)}: {spent} of training in all."
 
 
-def page(tasks: Sequence[Task], results: Sequence[Stored[CrossValidationConfig]]) -> str:
+def page(tasks: Sequence[Task], results: Sequence[Any]) -> str:
     """The generated part of the page in Markdown."""
-    parts = ["## The claims\n\n", *(claim_section(claim, tasks) for claim in STATEMENTS)]
+    judged = [(task, claim) for task in tasks for claim in task.criteria if task.criteria[claim]]
+    intervals = sum(c.interval is not None and not c.is_exact for task, claim in judged for c in task.criteria[claim])
+    parts = [f"These are {len(judged)} verdicts, from {intervals} intervals.\n\n## The claims\n\n"]
+    parts += [claim_section(claim, tasks) for claim in CLAIMS]
     if results:
+        table = tables.paired_table(results, pairs=tables.PAIRS[:2]).reset_index("comparison")
         parts += [
             "### H1 without a known foreground\n\n"
             "In the bags of the benchmarks nobody knows the deciding instance. What remains of H1 there is accuracy\n"
             "on the same folds, shown in {numref}`fig-bags-folds`:\n\n",
-            tables.markdown(benchmarks_table(results)),
-            f"\n```bash\n{rerun_command(results)}\n```\n",
+            tables.markdown(table[["comparison", "difference", "95 % interval", "verdict"]]),
+            f"\n```bash\n{' '.join(['fcam rerun', *(result.folder.name for result in results)])}\n```\n",
         ]
     return "".join([*parts, "\n## The tasks, and how to run them again\n\n", *map(task_section, tasks)])
-
-
-def benchmarks_table(results: Sequence[Stored[CrossValidationConfig]]) -> pd.DataFrame:
-    """The part of H1 that needs no foreground: accuracy of the hybrid less SA's and HA's on the same folds."""
-    found = tables.paired_table(results, pairs=HYBRID_PAIRS).reset_index("comparison")
-    return found[["comparison", "difference", "95 % interval", "verdict"]]
 
 
 def rows(tasks: Sequence[Task]) -> list[dict[str, Any]]:
@@ -150,33 +117,35 @@ def rows(tasks: Sequence[Task]) -> list[dict[str, Any]]:
     return [
         {
             "claim": claim,
-            "statement": STATEMENTS[claim],
+            "statement": CLAIMS[claim].statement,
             "task": task.title,
             "kept": task.kept,
             "verdict": task.verdict(claim),
-            "criteria": [criterion_row(criterion) for criterion in task.criteria[claim]],
+            "criteria": [
+                criterion_row(c, s) for c, s in zip(task.criteria[claim], states(task.criteria[claim]), strict=True)
+            ],
             "results": [result.folder.name for result in task.results],
             "notebook": task.notebook,
             "figure": None if task.kept == "not run" else task.figure(claim),
             "command": task.command,
         }
-        for claim in STATEMENTS
+        for claim in CLAIMS
         for task in tasks
         if claim in task.criteria
     ]
 
 
-def criterion_row(criterion: Criterion) -> dict[str, Any]:
-    """A criterion's numbers; an interval needs two values."""
-    mean, low, high = map(float, t_interval(criterion.values))
-    interval = [low, high] if len(criterion.values) > 1 else None
+def criterion_row(c: Criterion, state: State) -> dict[str, Any]:
+    """A criterion's numbers and state; below five seeds it has no interval."""
     return {
-        "name": criterion.name,
-        "values": [round(float(value), 9) for value in criterion.values],
-        "bound": criterion.bound,
-        "mean": mean,
-        "interval": interval,
-        "verdict": criterion.verdict(),
+        "name": c.name,
+        "values": [round(float(value), 9) for value in c.values],
+        "bound": c.bound,
+        "mean": round(float(c.values.mean()), 9) if len(c.values) else None,
+        "interval": None if c.interval is None or not c.is_open else [round(limit, 9) for limit in c.interval],
+        "state": state if c.is_judged else "beside",
+        "untested": c.untested,
+        "seeds_needed": c.seeds_needed if state == "inconclusive" else None,
     }
 
 
@@ -185,7 +154,9 @@ def main(folder: Path, target: Path) -> None:
     tasks = all_tasks(folder)
     (target / "claims.md").write_text(page(tasks, store.recorded(CrossValidationConfig)), "utf-8")
     write_rows(target / "claims.json", tasks)
-    figure = plots.verdict_matrix(verdict_frame(tasks))
+    judged = [task for task in tasks if task.kept != "not run"]
+    verdicts = [[task.verdict(claim) or "" for claim in CLAIMS] for task in judged]
+    figure = plots.verdict_matrix(pd.DataFrame(verdicts, [task.title for task in judged], list(CLAIMS)))
     results = sorted({result.folder.name for task in tasks for result in task.results})
     plots.save(figure, "verdicts", target, {"results": results, "rerun": RERUN})
     made = figure_notes.origins({"data": [f"verdicts on {len(results)} results"]}, figure_notes.here())

@@ -14,29 +14,26 @@ import nbformat
 import notebook_files
 
 from fcamlib import claims, notebook, store, tables
-from fcamlib.claims import CLAIMS, Criterion, Incentives, Verdict, verdict
+from fcamlib.claims import CLAIMS, Evidence
 from fcamlib.config import (
     RECORDED_STUDIES,
-    SCHEDULES,
     BagsConfig,
     CaptionRunConfig,
     FixedFocusConfig,
     FixedFocusExperiment,
     MosaicsConfig,
     OrthogonalConfig,
-    RunConfig,
     SeriesConfig,
     TextConfig,
     study_experiment,
 )
 from fcamlib.config.flow import FlowExperiment
 from fcamlib.runs import run_all
-from fcamlib.store import Stored
 from fcamlib.theory import tables as theory_tables
-from fcamlib.theory.sweep import Sweep, sweep
+from fcamlib.theory.sweep import sweep
+from fcamlib.verdicts import Criterion, State, verdict
 
-STATEMENTS = {name: claim.statement for name, claim in CLAIMS.items()}
-ON_RUNS = ("D1", "D2", "D3", "S1", "S2", "S3", "H1")
+Result = Any
 # Notebooks that compute runs -> what they change in their parameters, one entry for each set of runs.
 RUNS: dict[str, list[dict[str, Any]]] = {
     "02_accuracy_and_saif": [{}],
@@ -44,88 +41,59 @@ RUNS: dict[str, list[dict[str, Any]]] = {
     "08_time_series": [{}],
     "09_bags": [{}],
 }
-SWEEPS = ("04_fixed_focus_linear", "06_fixed_focus_images")
-FLOW, BAGS, CAPTIONS = "05_gradient_flow", "09_bags", "10_captions"
-NOTEBOOK_OF: dict[type, str] = {
-    MosaicsConfig: "02_accuracy_and_saif",
-    TextConfig: "07_text",
-    SeriesConfig: "08_time_series",
-    BagsConfig: BAGS,
+SWEEPS, FLOW, CAPTIONS = ("04_fixed_focus_linear", "06_fixed_focus_images"), "05_gradient_flow", "10_captions"
+NOTEBOOK_OF = dict(zip((MosaicsConfig, TextConfig, SeriesConfig, BagsConfig), RUNS, strict=True))
+# Recorded study -> notebook, what tells its combinations apart, how these are called, the figure.
+STUDIES: dict[str, tuple[str, tuple[str, ...], str, str]] = {
+    "scale": ("12_hybrid_at_scale", ("num_segments",), "numbers of segments", "fig-scale"),
+    "capacities": ("13_architecture_ablation", ("focus", "classifier"), "pairs of networks", "fig-capacities"),
+    "switches": ("13_architecture_ablation", ("soft_share",), "switch points", "fig-switches"),
 }
-# Where a claim is seen: notebook -> first letter of the claim -> figure. Recorded runs on pictures have their own. Of
-# the rest the notebook has tables alone.
-FIGURES = {
+# Where claims are seen: notebook -> first letter of the claim -> figure, of live tasks and of recorded ones.
+_TEXT = {"S": "fig-text-heatmaps-recorded", "D": "fig-text-learning-curves-recorded-{encoder}"}
+LIVE = {
     "02_accuracy_and_saif": {"D": "fig-learning-curves", "S": "fig-heatmaps", "H": "fig-saif-over-tau"},
+    "07_text": {"S": "fig-text-heatmaps-{encoder}"},
     "08_time_series": {"D": "fig-series-curves", "S": "fig-series-heatmaps", "H": "fig-series-curves"},
     "09_bags": {"D": "fig-bags-curves", "S": "fig-bags-heatmaps", "H": "fig-bags-curves"},
-    "10_captions": {"H": "fig-captions-learning-curves"},
     "04_fixed_focus_linear": {"I": "fig-incentive-linear"},
-    "06_fixed_focus_images": {"I": "fig-incentive-pictures"},
     "05_gradient_flow": {"D": "fig-gradient-flow"},
-    "12_hybrid_at_scale": {"H": "fig-scale"},
-    "13_architecture_ablation": {"H": "fig-capacities"},
+    "06_fixed_focus_images": {"I": "fig-incentive-pictures"},
 }
-RECORDED_FIGURES = {
-    "02_accuracy_and_saif": {
-        "D": "fig-learning-curves-recorded", "S": "fig-heatmaps-recorded", "H": "fig-saif-over-tau-recorded",
-    },
+RECORDED = {
+    "02_accuracy_and_saif": {c: f"{name}-recorded" for c, name in LIVE["02_accuracy_and_saif"].items()},
     "06_fixed_focus_images": {"I": "fig-incentive-recorded"},
-}  # fmt: skip
+    "07_text": {**_TEXT, "H": "fig-text-saif-over-tau-recorded-{encoder}"},
+    "10_captions": {"H": "fig-captions-learning-curves"},
+}
 
 
 @dataclass(frozen=True)
 class Task:
     """A task with the claims that could be measured on it, or that wait for it.
 
-    Parameters
-    ----------
-    name, settings : str
-        What the task is, and the sizes that tell it from others of the name.
-    notebook : str
-        The notebook that shows it.
-    kept : str
-        live, recorded, exact or not run.
-    seeds, instances : str
-        What the numbers are over, as the table shows it.
-    command : str
-        What runs it again.
-    criteria : claim -> list of Criterion
-        What the verdicts follow from; of a claim that is not measured, nothing.
-    results : tuple of Stored
-        Where the numbers come from.
-    figures : claim -> name
-        Where the claim is seen, in place of the notebook's usual figure; None where no figure shows it.
-    summaries : claim -> str
-        What was measured, in words, where the criteria are too many to list.
+    `kept` is live, recorded, exact or not run; `criteria` maps a claim to what its verdict follows from, `figures` the
+    first letter of a claim to the figure that shows it; `summary` says in words what is too long to list.
     """
 
-    name: str
-    settings: str
+    title: str
     notebook: str
     kept: str
     seeds: str
     instances: str
     command: str
     criteria: dict[str, list[Criterion]] = field(default_factory=dict)
-    results: tuple[Stored[Any], ...] = ()
-    figures: dict[str, str | None] = field(default_factory=dict)
-    summaries: dict[str, str] = field(default_factory=dict)
+    results: tuple[Result, ...] = ()
+    figures: dict[str, str] = field(default_factory=dict)
+    summary: str = ""
 
-    @property
-    def title(self) -> str:
-        """Name and settings."""
-        return f"{self.name}, {self.settings}" if self.settings else self.name
-
-    def verdict(self, claim: str) -> Verdict | None:
+    def verdict(self, claim: str) -> State | None:
         """The verdict on a claim; None where the claim has nothing to do with the task."""
         return verdict(self.criteria[claim]) if claim in self.criteria else None
 
     def figure(self, claim: str) -> str | None:
         """Name of the figure that shows a claim, None where none does."""
-        usual = FIGURES.get(self.notebook, {})
-        if self.kept == "recorded":
-            usual = RECORDED_FIGURES.get(self.notebook, usual)
-        return self.figures[claim] if claim in self.figures else usual.get(claim[0])
+        return self.figures.get(claim[0])
 
 
 def parameters_of(path: Path) -> dict[str, Any]:
@@ -134,221 +102,138 @@ def parameters_of(path: Path) -> dict[str, Any]:
     return notebook_files.default_parameters(executed) | notebook_files.given_parameters(executed)
 
 
-def papermill_command(name: str) -> str:
-    """What executes a notebook again with its own parameters."""
-    return f"papermill notebooks/{name}.ipynb out.ipynb"
-
-
-def rerun_command(results: Iterable[Stored[Any]]) -> str:
-    """What computes recorded results anew and compares."""
+def of_results(title: str, results: Sequence[Result], book: str, instances: str, **given: Any) -> Task:
+    """A task on which results were computed, with the command that computes them again."""
+    is_recorded = all(result.is_recorded for result in results)
+    config = results[0].config
     names = [result.folder.name for result in results]
-    return f"fcam rerun {names[0]}" if len(names) == 1 else " \\\n    ".join(["fcam rerun", *names])
+    rerun = f"fcam rerun {names[0]}" if len(names) == 1 else " \\\n    ".join(["fcam rerun", *names])
+    encoder = getattr(getattr(config, "model", None), "encoder", "")
+    shown = (RECORDED if is_recorded else LIVE).get(book, {})
+    own = {
+        "kept": "recorded" if is_recorded else "live",
+        "seeds": str(len(getattr(config, "seeds", ()))),
+        "command": rerun if is_recorded else f"papermill notebooks/{book}.ipynb out.ipynb",
+        "figures": {letter: name.format(encoder=encoder) for letter, name in shown.items()},
+    }
+    return Task(title, book, instances=instances, results=tuple(results), **(own | given))
 
 
 def all_tasks(folder: Path) -> list[Task]:
     """Every task of the book: those whose executed notebooks lie in `folder`, and the recorded ones."""
-    judged = [*run_tasks(folder), *caption_tasks(), *study_tasks(), *sweep_tasks(folder), *flow_tasks(folder)]
-    return [*judged, *missing_tasks(judged)]
-
-
-def recorded_tasks() -> list[Task]:
-    """The tasks whose results are kept with the source."""
-    runs = tables.tasks([run for run in store.recorded_runs() if run.config.paradigm in SCHEDULES])
-    sweeps = [sweep_task(Sweep(stored)) for stored in store.recorded(FixedFocusConfig)]
-    return [*(run_task(title, group) for title, group in runs.items()), *caption_tasks(), *study_tasks(), *sweeps]
-
-
-def run_tasks(folder: Path) -> list[Task]:
-    """The tasks on which models were trained: those of the notebooks, then the recorded ones."""
-    live: list[Stored[Any]] = []
+    live: list[Result] = []
     for name, variants in RUNS.items():
         experiment = notebook.parameters(parameters_of(folder / f"{name}.ipynb"))
         for changes in variants:
             live += run_all(experiment.model_copy(update=changes).configs())
-    grouped: dict[str, list[Stored[Any]]] = {}
-    for run in live:  # in the notebooks' order, which `tables.tasks` does not keep
-        grouped.setdefault(tables.title(run), []).append(run)
-    grouped = {title: tables.tasks(group)[title] for title, group in grouped.items()}
-    kept = [run for run in store.recorded_runs() if run.config.paradigm in SCHEDULES]
-    grouped |= {title: group for title, group in tables.tasks(kept).items() if title not in grouped}
-    return [run_task(title, group) for title, group in grouped.items()]
-
-
-def run_task(title: str, runs: Sequence[Stored[Any]]) -> Task:
-    """Criteria on the runs of one task, over the seeds that all paradigms have."""
-    config, name = runs[0].config, str(runs[0].summary["title"])
-    seeds = set.intersection(*({r.config.seed for r in runs if r.config.paradigm == p} for p in tables.paradigms(runs)))
-    is_recorded, book = all(run.is_recorded for run in runs), NOTEBOOK_OF[type(config.data)]
-    return Task(
-        name=name,
-        settings=title.removeprefix(str(runs[0].summary["title"])).removeprefix(", "),
-        notebook=book,
-        kept="recorded" if is_recorded else "live",
-        seeds=str(len(seeds)),
-        instances=f"{runs[0].summary['splits']['test']['n']:,} test",
-        command=rerun_command(runs) if is_recorded else papermill_command(book),
-        criteria={claim: found for claim, found in tables.criteria(runs).items() if found} if seeds else {},
-        results=tuple(runs),
-        figures=figures_of_runs(title, runs[0].config, is_recorded),
-    )
-
-
-def figures_of_runs(title: str, config: RunConfig, is_recorded: bool) -> dict[str, str | None]:
-    """Where claims on runs are seen whose notebook shows some tasks in figures and others in tables alone."""
-    shown: dict[str, str] = {}
-    if isinstance(config.data, TextConfig):
-        encoder = config.model.encoder
-        if is_recorded:
-            shown = {
-                "S": "fig-text-heatmaps-recorded",
-                "D": f"fig-text-learning-curves-recorded-{encoder}",
-                "H": f"fig-text-saif-over-tau-recorded-{encoder}",
-            }
-        else:
-            curves = {"D": "fig-text-learning-curves", "H": "fig-text-learning-curves"}
-            shown = {"S": f"fig-text-heatmaps-{encoder}"} | (curves if encoder == "embedding" else {})
-    elif is_recorded and title != most_runs():
-        shown["H"] = "fig-key"  # on the landing page; the notebook's figures are of the task with most runs
-    else:
-        return {}
-    return {claim: shown.get(claim[0]) for claim in ON_RUNS}
-
-
-def most_runs() -> str:
-    """Title of the recorded task on mosaics with most runs, which the notebooks' figures show."""
-    groups = tables.tasks([run for run in store.recorded_runs() if isinstance(run.config.data, MosaicsConfig)])
-    return max(groups, key=lambda title: len(groups[title]), default="")
-
-
-def caption_tasks() -> list[Task]:
-    """The recorded captions."""
-    return [
-        Task(
-            name=str(runs[0].summary["title"]),
-            settings=title.removeprefix(str(runs[0].summary["title"])).removeprefix(", "),
-            notebook=CAPTIONS,
-            kept="recorded",
-            seeds=str(len({run.config.seed for run in runs})),
-            instances=f"{runs[0].summary['splits']['test']['n_objects']:,} objects",
-            command=rerun_command(runs),
-            criteria=tables.criteria(runs),
-            results=tuple(runs),
-        )
-        for title, runs in tables.tasks(store.recorded(CaptionRunConfig)).items()
+    swept = [
+        sweep(notebook.parameters(parameters_of(folder / f"{name}.ipynb"), FixedFocusExperiment).config()).stored
+        for name in SWEEPS
     ]
+    settings = notebook.parameters(parameters_of(folder / f"{FLOW}.ipynb"), FlowExperiment).settings()
+    judged = [*run_tasks(live), *recorded_tasks(live), *sweep_tasks(swept), *flow_tasks(settings)]
+    return [*judged, *missing_tasks(judged)]
 
 
-# Recorded study -> notebook, what tells its combinations apart, and how one of them is called.
-STUDIES: dict[str, tuple[str, tuple[str, ...], str]] = {
-    "scale": ("12_hybrid_at_scale", ("num_segments",), "numbers of segments"),
-    "capacities": ("13_architecture_ablation", ("focus", "classifier"), "pairs of networks"),
-    "switches": ("13_architecture_ablation", ("soft_share",), "switch points"),
-}
+def recorded_tasks(live: Sequence[Result] = ()) -> list[Task]:
+    """The tasks whose results are kept with the source, but for those that are live too."""
+    shown = set(tables.tasks(live))
+    runs = [run for run in store.recorded_runs() if run.config.paradigm in tables.ORDER]
+    kept = [task for task in run_tasks(runs) if task.title not in shown]
+    captions = [
+        of_results(title, group, CAPTIONS, f"{group[0].summary['splits']['test']['n_objects']:,} objects",
+                   seeds=shared_seeds(group), criteria=tables.criteria(group))
+        for title, group in tables.tasks(store.recorded(CaptionRunConfig)).items()
+    ]  # fmt: skip
+    return [*kept, *captions, *study_tasks(), *sweep_tasks(store.recorded(FixedFocusConfig))]
+
+
+def shared_seeds(runs: Iterable[Result]) -> str:
+    """The number of seeds that every paradigm has."""
+    seeds: dict[str, set[int]] = {}
+    for run in runs:
+        seeds.setdefault(run.config.paradigm, set()).add(run.config.seed)
+    return str(len(set.intersection(*seeds.values())))
+
+
+def run_tasks(runs: Sequence[Result]) -> list[Task]:
+    """The tasks on which models were trained, in the order of the domains."""
+    made = []
+    most = tables.recorded(runs)[0] if runs and isinstance(runs[0].config.data, MosaicsConfig) else ""
+    for title, group in tables.tasks(runs).items():
+        measured = tables.criteria(group) if shared_seeds(group) != "0" else {}
+        book = NOTEBOOK_OF[type(group[0].config.data)]
+        other = (
+            {"figures": {"H": "fig-key"}} if group[0].is_recorded and book == next(iter(RUNS)) and title != most else {}
+        )
+        criteria = {claim: found for claim, found in measured.items() if found}
+        instances = f"{group[0].summary['splits']['test']['n']:,} test"
+        made.append(of_results(title, group, book, instances, seeds=shared_seeds(group), criteria=criteria, **other))
+    return sorted(made, key=lambda task: task.notebook)
 
 
 def study_tasks() -> list[Task]:
-    """The recorded studies in which SA, HA and hybrid were trained: H1 on all combinations together, and how many hold.
+    """The recorded studies of the hybrid: H1 on all combinations together, and on how many it is supported.
 
-    As everywhere, the claim holds with all of its criteria and fails with any, here those of every combination.
+    As everywhere, the claim is supported with all of its criteria and contradicted with any, of every combination.
     """
     made = []
-    for name, (book, by, called) in STUDIES.items():
+    for name, (book, by, called, figure) in STUDIES.items():
         found = store.find(study_experiment(RECORDED_STUDIES[name]).config())
         if found is None or not found.is_recorded:
             continue
-        counts = claims.gain_frame(found.history, by)["verdict"].value_counts()
-        criteria = claims.gain_criteria(found.history, by)
-        words = ", ".join(f"{verdict} for {counts.get(verdict, 0)}" for verdict in ("holds", "undecided", "fails"))
+        gains = claims.hybrid_gains(found.history, by)
+        counts = tables.gain_frame(found.history, by)["verdict"].value_counts()
+        words = ", ".join(f"{state} for {number}" for state, number in counts.items())
         made.append(
-            Task(
-                name=f"{found.summary['title']}, study of {called}",
-                settings=tables.title(found).removeprefix(f"{found.summary['title']}, "),
-                notebook=book,
-                kept="recorded",
-                seeds=str(len(found.config.seeds)),
-                instances=f"{int(found.history['num_test'].iloc[0]):,} test",
-                command=f"fcam rerun {found.folder.name}",
-                criteria={"H1": criteria},
-                results=(found,),
-                figures={"H1": "fig-switches"} if name == "switches" else {},
-                summaries={"H1": f"of {counts.sum()} {called}: {words}"},
+            of_results(
+                f"{tables.title(found)}, study of {called}", [found], book,
+                f"{int(found.history['num_test'].iloc[0]):,} test", figures={"H": figure},
+                criteria={"H1": [c for criteria in gains.values() for c in criteria]},
+                summary=f"of {len(gains)} {called}: {words}",
             )
-        )
+        )  # fmt: skip
     return made
 
 
-def sweep_tasks(folder: Path) -> list[Task]:
-    """The fixed-focus sweeps: those of the notebooks, then the recorded ones."""
-    live = [
-        sweep(notebook.parameters(parameters_of(folder / f"{name}.ipynb"), FixedFocusExperiment).config())
-        for name in SWEEPS
-    ]
-    names = {found.config.name for found in live}
-    kept = [Sweep(stored) for stored in store.recorded(FixedFocusConfig) if stored.config.name not in names]
-    return [sweep_task(found) for found in (*live, *kept)]
-
-
-def sweep_task(found: Sweep) -> Task:
-    """Criteria on the incentives at the end of a sweep."""
-    title, data = str(found.stored.summary["title"]), found.config.data
-    incentives = theory_tables.last_incentives(found.frame)
-    book = SWEEPS[0] if isinstance(data, OrthogonalConfig) else SWEEPS[1]
-    return Task(
-        name=f"{title}, fixed focus",
-        settings=tables.title(found.stored).removeprefix(title).removeprefix(", "),
-        notebook=book,
-        kept="recorded" if found.is_recorded else "live",
-        seeds=str(len(found.config.seeds)),
-        instances=f"{data.num_train:,} training",
-        command=rerun_command([found.stored]) if found.is_recorded else papermill_command(book),
-        criteria=claims.measure(CLAIMS, Incentives(incentives)),
-        results=(found.stored,),
-    )
-
-
-def flow_tasks(folder: Path) -> list[Task]:
-    """The gradient flow of each setting."""
-    settings = notebook.parameters(parameters_of(folder / f"{FLOW}.ipynb"), FlowExperiment).settings()
-    paths = theory_tables.flow_paths(theory_tables.flow_frame(settings))
+def sweep_tasks(sweeps: Iterable[Result]) -> list[Task]:
+    """The fixed-focus sweeps, judged by the incentives at their end."""
     return [
-        Task(
-            name="gradient flow",
-            settings=setting,
-            notebook=FLOW,
-            kept="exact",
-            seeds="exact",
-            instances="-",
-            command=papermill_command(FLOW),
-            criteria=claims.measure(CLAIMS, found),
+        of_results(
+            f"{tables.title(found)}, fixed focus", [found], SWEEPS[not isinstance(found.config.data, OrthogonalConfig)],
+            f"{found.config.data.num_train:,} training",
+            criteria=claims.measure(CLAIMS, theory_tables.incentives(found.history)),
         )
-        for setting, found in paths.items()
-    ]
+        for found in sweeps
+    ]  # fmt: skip
 
 
-# What the paper was tested on beyond the tasks above: its title, notebook, command and claims.
-PAPER_TASKS = (
-    *(
-        (f"CIFAR-10, m = {m}", "02_accuracy_and_saif", "fcam grid profiles/cifar10_gpu.yaml", ON_RUNS)
-        for m in (5, 10, 20)
-    ),
-    (
-        "CIFAR-100, m = 20",
-        "02_accuracy_and_saif",
-        "fcam grid --dataset cifar100 --num-segments 20 --num-train 50000 --epochs 150 --seeds 0,1,2,3,4",
-        ON_RUNS,
-    ),
-    ("MSCOCO 2014", CAPTIONS, "fcam caption --dataset coco --paradigm soft,hard,hybrid --seed 0,1,2", ("H1",)),
-    *(
-        (f"{title}, fixed focus", SWEEPS[1], f"fcam sweep --dataset {source} --epochs 100", ("I1", "I2", "I3"))
-        for title, source in (("CIFAR-10", "cifar10"), ("CIFAR-100", "cifar100"))
-    ),
-)
+def flow_tasks(settings: Sequence[tuple[int, int, float]]) -> list[Task]:
+    """The gradient flow of each setting, which is exact."""
+    command = f"papermill notebooks/{FLOW}.ipynb out.ipynb"
+    return [
+        Task(f"gradient flow, {setting}", FLOW, "exact", "exact", "-", command, claims.measure(CLAIMS, found),
+             figures=LIVE[FLOW])
+        for setting, found in theory_tables.flow_paths(theory_tables.flow_frame(settings)).items()
+    ]  # fmt: skip
+
+
+ON_RUNS = [name for name, claim in CLAIMS.items() if Evidence in claim.measured]
+# What the paper was tested on: title, notebook, command and claims.
+PAPER_TASKS: tuple[tuple[str, str, str, Sequence[str]], ...] = (
+    *((f"CIFAR-10, m = {m}", next(iter(RUNS)), "fcam grid profiles/cifar10_gpu.yaml", ON_RUNS) for m in (5, 10, 20)),
+    ("CIFAR-100, m = 20", next(iter(RUNS)),
+     "fcam grid --dataset cifar100 --num-segments 20 --num-train 50000 --epochs 150 --seeds 0,1,2,3,4", ON_RUNS),
+    ("MSCOCO 2014", CAPTIONS, "fcam caption --dataset coco --paradigm soft,hard,hybrid --seed 0,1,2", ["H1"]),
+    *((f"{title}, fixed focus", SWEEPS[1], f"fcam sweep --dataset {source} --epochs 100", ["I1", "I2", "I3"])
+      for title, source in (("CIFAR-10", "cifar10"), ("CIFAR-100", "cifar100"))),
+)  # fmt: skip
 
 
 def missing_tasks(judged: Sequence[Task]) -> list[Task]:
     """The paper's own tasks that nothing was run on, with the command that would."""
     return [
-        Task(title, "", book, "not run", "0", "-", command, criteria={claim: [] for claim in claims})
+        Task(title, book, "not run", "0", "-", command, {claim: [] for claim in claims})
         for title, book, command, claims in PAPER_TASKS
         if not any(task.title.startswith(title) for task in judged)
     ]

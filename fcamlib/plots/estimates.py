@@ -39,9 +39,10 @@ REFERENCES = {
 # Shape and colour say the same, so that the figure reads in black and white too.
 VERDICT_STYLE: Mapping[str, dict[str, Any]] = MappingProxyType(
     {
-        "holds": {"marker": "o", "color": "#1f7a4d", "markerfacecolor": "#1f7a4d", "markersize": 9},
-        "undecided": {"marker": "o", "color": FAINT_INK, "markerfacecolor": CARD, "markersize": 8},
-        "fails": {"marker": "X", "color": "#b3261e", "markerfacecolor": "#b3261e", "markersize": 10},
+        "supported": {"marker": "o", "color": "#1f7a4d", "markerfacecolor": "#1f7a4d", "markersize": 9},
+        "inconclusive": {"marker": "o", "color": FAINT_INK, "markerfacecolor": CARD, "markersize": 8},
+        "contradicted": {"marker": "X", "color": "#b3261e", "markerfacecolor": "#b3261e", "markersize": 10},
+        "not tested": {"marker": "_", "color": FAINT_INK, "markerfacecolor": FAINT_INK, "markersize": 8},
     }
 )
 VERDICT_ROW = 0.34  # inches, for a name of two lines
@@ -157,9 +158,9 @@ def _repeats(part: pd.DataFrame) -> Float[np.ndarray, " R"]:
 
 @styled
 def verdict_matrix(frame: pd.DataFrame) -> PageFigure:
-    """Which claim holds, fails or is undecided on which task.
+    """Which claim is supported, contradicted, inconclusive or not tested on which task.
 
-    `frame` has a row per task and a column per claim: holds, undecided, fails, or empty where the two do not meet.
+    `frame` has a row per task and a column per claim: one of these states, or empty where the two do not meet.
     """
     if frame.empty:
         raise UserError("frame has no row or no column; give at least one task and one claim.")

@@ -125,7 +125,11 @@ def flow_paths(paths: pd.DataFrame) -> dict[str, Paths]:
     for setting, rows in paths.groupby("setting", sort=False):
         mu, nu = (rows.pivot(index="paradigm", columns="time", values=column) for column in ("mu", "nu"))
         of_mu, of_nu = ({name: table.loc[[name]].to_numpy() for name in PARADIGMS} for table in (mu, nu))
-        found[str(setting)] = Paths(mu.columns.to_numpy(dtype=np.float64), of_mu, of_nu, is_exact=True)
+        m, classes = (int(rows[name].iloc[0]) for name in ("num_segments", "num_classes"))
+        times = mu.columns.to_numpy(dtype=np.float64)
+        switched = flow.hybrid(m, classes, times, flow.best_switch(m, classes, times[-1]))
+        of_mu, of_nu = of_mu | {"hybrid": switched.mu[None]}, of_nu | {"hybrid": switched.nu[None]}
+        found[str(setting)] = Paths(times, of_mu, of_nu, m, classes, is_exact=True)
     return found
 
 
@@ -145,22 +149,27 @@ def joint_frame(experiment: FlowExperiment) -> pd.DataFrame:
     return frame
 
 
-def trained_paths(training: pd.DataFrame) -> Paths:
+def trained_paths(training: pd.DataFrame, setting: Setting) -> Paths:
     """Trajectories of `joint_frame` for the claims, without times at which no focus has moved."""
     moved = training.groupby("time")["nu"].transform(lambda nu: (nu != 0).any()) | (training["time"] == 0)
     tables = training[moved].pivot(index=["paradigm", "seed"], columns="time", values=["mu", "nu"])
     mu, nu = ({name: tables[column].loc[name].to_numpy() for name in PARADIGMS} for column in ("mu", "nu"))
-    return Paths(tables["mu"].columns.to_numpy(dtype=np.float64), mu, nu)
+    return Paths(tables["mu"].columns.to_numpy(dtype=np.float64), mu, nu, *setting[:2])
 
 
-def path_claims(paths: dict[str, Paths], claims: Sequence[str] = ("D1", "D2", "D3", "D4")) -> pd.DataFrame:
+def path_claims(paths: dict[str, Paths], claims: Sequence[str] = ("D1", "D2", "D3", "D4", "H1")) -> pd.DataFrame:
     """Each claim's verdict on each source of trajectories, and what was measured."""
     return claims_table({source: measure(claims, found) for source, found in paths.items()})
 
 
 def incentive_claims(sweeps: dict[str, pd.DataFrame], claims: Sequence[str] = ("I1", "I2", "I3")) -> pd.DataFrame:
     """I1 to I3 on the last epoch of each sweep, and what was measured."""
-    return claims_table({name: measure(claims, Incentives(last_incentives(sweep))) for name, sweep in sweeps.items()})
+    return claims_table({name: measure(claims, incentives(sweep)) for name, sweep in sweeps.items()})
+
+
+def incentives(sweep: pd.DataFrame) -> Incentives:
+    """What the claims look at: the incentives at a sweep's last epoch."""
+    return Incentives(np.sort(sweep["alpha"].unique()).astype(np.float64), last_incentives(sweep))
 
 
 def last_incentives(sweep: pd.DataFrame) -> dict[str, Float[np.ndarray, "R A"]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,13 @@ from fcamlib import store, tables
 from fcamlib.claims import CLAIMS
 from fcamlib.config import CrossValidationConfig, FixedFocusConfig, FixedFocusExperiment, RunConfig, experiment
 from fcamlib.store import Run, Stored
-from fcamlib.theory.sweep import Sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = ROOT / "notebooks"
 PAPER = {"D1", "D2", "D3", "D4", "S1", "S2", "S3", "H1", "I1", "I2", "I3"}
 ON_RUNS = ("D1", "D2", "D3", "S1", "S2", "S3", "H1")
 
-# Focus accuracy over ten epochs, cells of the histogram in percent, SAIF: numbers on which all claims hold.
+# Attention over ten epochs, cells of the confidence in percent, SAIF: numbers that support all claims.
 CURVES = {
     "soft": np.linspace(0.50, 0.55, 10),
     "hard": np.array([0.1, 0.1, 0.1, 0.2, 0.2, 0.4, 0.6, 0.8, 0.9, 0.9]),
@@ -34,73 +32,75 @@ CURVES = {
 }
 CELLS = {
     "soft": {(4, 4): 20, (2, 4): 80},
-    "hard": {(4, 4): 60, (0, 0): 40},
+    "hard": {(4, 4): 60, (4, 0): 40},
     "lvml": {(4, 4): 90, (0, 0): 10},
     "hybrid": {(4, 4): 95, (0, 0): 5},
 }
 SAIF = {"soft": 0.2, "hard": 0.6, "lvml": 0.9, "hybrid": 0.95}
+FIVE = (0, 1, 2, 3, 4)
 
 
 def made(config: RunConfig, title: str = "a task", **changes: Any) -> Run:
     """A finished run of `config` with the numbers above, some replaced; seeds differ by a thousandth."""
     paradigm, spread = config.paradigm, 0.001 * config.seed
     base = paradigm if paradigm in CURVES else "lvml"
-    histogram = np.zeros((5, 5))
+    confidence = np.zeros((5, 5))
     for cell, percent in changes.get(f"{base}_cells", CELLS[base]).items():
-        histogram[cell] = percent
-    histogram[4, 4] -= 10 * spread
-    histogram[2, 2] += 10 * spread
-    test = {"accuracy": changes.get(f"{base}_accuracy", 0.9) + spread, "saif": SAIF[base] + spread}
+        confidence[cell] = percent + 10 * spread * (-1 if cell == (4, 4) else 1)
     run = Run(Path("nowhere") / config.name)
     run.__dict__["config"] = config
     run.__dict__["summary"] = {
         "title": title,
         "provenance": {"date": "2026-01-01", "commit": "abc", "device": "a machine", "train_seconds": 60.0},
-        "splits": {"test": test | {"n": 40, "histogram": histogram.tolist()}},
+        "splits": {"test": {"n": 40, "confidence": confidence.tolist()}},
     }
-    curve = changes.get(f"{base}_curve", CURVES[base]) + spread * np.arange(10)
-    run.__dict__["history"] = pd.DataFrame({"epoch": range(1, 11), "test_focus_accuracy": curve})
+    columns = {"epoch": range(1, 11), "train_loss": np.maximum(0.5 ** np.arange(10), 0.05)}
+    columns["test_a_z"] = changes.get(f"{base}_curve", CURVES[base]) + spread * np.arange(10)
+    columns["test_accuracy"] = changes.get(f"{base}_accuracy", 0.9) + spread
+    run.__dict__["history"] = pd.DataFrame(columns).assign(test_saif=SAIF[base] + spread)
     return run
 
 
-def runs(seeds: tuple[int, ...] = (0, 1, 2), paradigms: str = "soft,hard,lvml,hybrid", **changes: Any) -> list[Run]:
+def runs(seeds: tuple[int, ...] = FIVE, paradigms: str = "soft,hard,lvml,hybrid", **changes: Any) -> list[Run]:
     grid = {"dataset": "digits", "seeds": seeds, "paradigms": paradigms, "epochs": 10}
     return [made(config, **changes) for config in experiment(grid).configs()]
 
 
+def task_of(found: list[Run]) -> ledger.Task:
+    (task,) = ledger.run_tasks(found)
+    return task
+
+
 def verdicts(found: list[Run]) -> dict[str, str]:
     """The verdicts on these runs, of the claims that were measured."""
-    task = ledger.run_task("a task, settings", found)
+    task = task_of(found)
     return {claim: verdict for claim in PAPER if (verdict := task.verdict(claim))}
 
 
 def test_every_claim_of_the_paper_has_a_section_that_counts_its_verdicts() -> None:
-    assert set(ledger.STATEMENTS) == PAPER == set(CLAIMS)
-    tasks = [ledger.run_task("a task, settings", found) for found in (runs(), runs(hybrid_accuracy=0.8))]
+    assert set(CLAIMS) == PAPER
+    tasks = [task_of(found) for found in (runs(), runs(hybrid_accuracy=0.8))]
     tasks += ledger.missing_tasks(tasks)
     text = claims_page.page(tasks, [])
     for claim in PAPER:
-        assert f"### {claim}: {ledger.STATEMENTS[claim]}" in text
+        assert f"### {claim}: {CLAIMS[claim].statement}" in text
     missing = sum("H1" in claims for *_, claims in ledger.PAPER_TASKS)
-    assert f"it holds on 1, fails on 1; {missing} of the paper's own were not run." in text.split("### H1")[1]
-    assert f"it holds on 2; {missing - 1} of the paper's own were not run." in text.split("### S2")[1]
-
-
-def test_claims_hold_on_numbers_made_for_them_and_the_others_are_not_measured() -> None:
-    assert verdicts(runs()) == dict.fromkeys(ON_RUNS, "holds")
+    assert f"Of {missing + 2} tasks: supported on 1, contradicted on 1, not tested on {missing}." in text
+    assert "These are 14 verdicts, from 30 intervals." in text  # seven claims with 15 criteria, twice
 
 
 def test_a_row_says_what_was_measured_and_where() -> None:
-    task = ledger.run_task("a task, settings", runs())
-    row = claims_page.claim_table("H1", [task]).iloc[0]
-    assert row["verdict"] == "holds" and row["seeds"] == "3" and row["seen in"] == "{numref}`fig-saif-over-tau`"
-    first, second, third = row["measured"].split("<br>")
-    assert first == "SAIF, hybrid - SA: 0.750 [0.750, 0.750], needs > -0.01"
-    assert second.startswith("SAIF, hybrid - HA: 0.350") and third.startswith(
-        "accuracy, hybrid - better of SA and HA: 0"
+    assert verdicts(runs()) == dict.fromkeys(ON_RUNS, "supported")
+    task = task_of(runs())
+    text = claims_page.claim_section("H1", [task])
+    assert "✔ supported | ✔ SAIF, hybrid - better of SA and HA: 0.350 [0.350, 0.350], needs > -0.01<br>" in text
+    assert "| 5 | {numref}`fig-saif-over-tau` |" in text
+    assert "○ attention" not in text and task.figure("D1") == "fig-learning-curves"
+    open_ = claims_page.claim_section("H1", [task_of(runs(seeds=(0, 1, 2)))])
+    assert (
+        "○ inconclusive | ○ SAIF, hybrid - better of SA and HA: 0.350 (0.350 to 0.350)" in open_
+        and "(5 seeds)" in open_
     )
-    kept = replace(task, kept="recorded")
-    assert kept.figure("H1") == "fig-saif-over-tau-recorded" and task.figure("D1") == "fig-learning-curves"
 
 
 @pytest.mark.parametrize(
@@ -115,34 +115,38 @@ def test_a_row_says_what_was_measured_and_where() -> None:
         ("H1", {"hybrid_accuracy": 0.8}),
     ],
 )
-def test_a_claim_fails_where_numbers_contradict_it(claim: str, changes: dict[str, Any]) -> None:
-    assert verdicts(runs(**changes))[claim] == "fails"
+def test_a_claim_is_contradicted_by_numbers_against_it(claim: str, changes: dict[str, Any]) -> None:
+    assert verdicts(runs(**changes))[claim] == "contradicted"
 
 
-def test_one_seed_leaves_all_undecided_and_only_shared_seeds_count() -> None:
-    assert verdicts(runs(seeds=(1,))) == dict.fromkeys(ON_RUNS, "undecided")
-    partly = [run for run in runs() if run.config.paradigm != "hard" or run.config.seed == 1]
-    task = ledger.run_task("a task, settings", partly)
-    assert task.seeds == "1" and {task.verdict(claim) for claim in ON_RUNS} == {"undecided"}
-    apart = [run for run in runs() if (run.config.paradigm == "hard") == (run.config.seed == 1)]
-    task = ledger.run_task("a task, settings", apart)
+def test_few_seeds_decide_nothing_and_only_shared_seeds_count() -> None:
+    assert verdicts(runs(seeds=(1, 2, 3, 4))) == dict.fromkeys(ON_RUNS, "inconclusive")
+    task = task_of([run for run in runs() if run.config.paradigm != "hard" or run.config.seed == 1])
+    assert task.seeds == "1" and {task.verdict(claim) for claim in ON_RUNS} == {"inconclusive"}
+    task = task_of([run for run in runs() if (run.config.paradigm == "hard") == (run.config.seed == 1)])
     assert task.seeds == "0" and not task.criteria
 
 
-def test_a_claim_on_a_paradigm_that_was_not_run_has_no_row() -> None:
-    assert set(verdicts(runs(paradigms="soft,hard"))) == {"D1", "D2", "S2"}
-
-
-def test_without_a_known_foreground_nothing_is_judged() -> None:
+def test_late_claims_wait_for_the_loss_to_flatten() -> None:
     found = runs()
     for run in found:
-        del run.summary["splits"]["test"]["saif"]
+        run.history["train_loss"] = np.linspace(1.0, 0.1, 10)
+    shown = verdicts(found)
+    assert {claim for claim, verdict in shown.items() if verdict == "not tested"} == {"D1", "D2", "D3"}
+    assert "HA's loss still falls after 10 epochs" in claims_page.measured(task_of(found), "D1")
+
+
+def test_what_was_not_run_or_is_not_known_has_no_row() -> None:
+    assert set(verdicts(runs(paradigms="soft,hard"))) == {"D1", "D2", "S2"}
+    found = runs()
+    for run in found:
+        del run.history["test_saif"]
     assert not verdicts(found)
 
 
-def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") -> Sweep:
+def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") -> Stored[FixedFocusConfig]:
     """A finished sweep with these incentives at its alphas in the last epoch, and none before."""
-    config = FixedFocusExperiment(dataset=dataset, alphas=(0.2, 0.6, 1.0), seeds=(0, 1, 2), epochs=1).config()
+    config = FixedFocusExperiment(dataset=dataset, alphas=(0.2, 0.6, 1.0), seeds=FIVE, epochs=1).config()
     rows = [
         {"paradigm": name, "alpha": alpha, "seed": seed, "epoch": epoch}
         | {"incentive": epoch * (value + 0.001 * seed * alpha)}
@@ -153,23 +157,23 @@ def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") 
     ]
     stored = Stored[FixedFocusConfig](Path("nowhere") / config.name)
     stored.__dict__.update(config=config, summary={"title": "a sweep"}, history=pd.DataFrame(rows))
-    return Sweep(stored)
+    return stored
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, {"I1": "holds", "I2": "holds", "I3": "holds"}),
-        ({"soft": [3.0, 1.0, 1.2]}, {"I1": "fails", "I2": "holds", "I3": "fails"}),
-        ({"hard": [1.0, 2.0, 1.9]}, {"I1": "holds", "I2": "fails", "I3": "holds"}),
+        ({}, {"I1": "supported", "I2": "supported", "I3": "supported"}),
+        ({"soft": [3.0, 3.1, 3.2]}, {"I1": "contradicted", "I2": "supported", "I3": "contradicted"}),
+        ({"hard": [1.0, 0.9, 0.8]}, {"I1": "supported", "I2": "contradicted", "I3": "supported"}),
     ],
 )
 def test_sweeps_are_judged_by_their_last_incentives(changes: dict[str, list[float]], expected: dict[str, str]) -> None:
     found = {"soft": [3.0, 1.0, 0.1], "hard": [1.0, 2.0, 2.5], "lvml": [4.0, 2.0, 1.0]} | changes
-    task = ledger.sweep_task(made_sweep(found))
+    task = ledger.sweep_tasks([made_sweep(found)])[0]
     assert task.notebook == "04_fixed_focus_linear"
     assert {claim: task.verdict(claim) for claim in task.criteria} == expected
-    assert ledger.sweep_task(made_sweep(found, "digits")).notebook == "06_fixed_focus_images"
+    assert ledger.sweep_tasks([made_sweep(found, "digits")])[0].notebook == "06_fixed_focus_images"
 
 
 def write_notebook(path: Path, own: str, injected: str = "") -> None:
@@ -189,13 +193,11 @@ def test_parameters_are_the_notebook_s_own_and_papermill_s_over_them(tmp_path: P
     assert ledger.parameters_of(tmp_path / "a.ipynb") == {"seeds": [3], "noise": -0.5}
 
 
-def test_lvml_s_speed_in_the_flow_depends_on_the_classes(tmp_path: Path) -> None:
-    own = "num_segments: list = [20, 20]\nnum_classes: list = [20, 2]\nend_times: list = [1000.0, 1000.0]"
-    write_notebook(tmp_path / "05_gradient_flow.ipynb", own)
-    many, two = ledger.flow_tasks(tmp_path)
-    assert (many.verdict("D4"), two.verdict("D4")) == ("holds", "fails")
-    assert set(many.criteria) == {"D1", "D2", "D3", "D4"}
-    assert many.seeds == "exact"
+def test_lvml_s_speed_in_the_flow_depends_on_the_classes() -> None:
+    many, two = ledger.flow_tasks([(20, 20, 1000.0), (20, 2, 1000.0)])
+    assert (many.verdict("D4"), two.verdict("D4")) == ("supported", "contradicted")
+    assert set(many.criteria) == {"D1", "D2", "D3", "D4", "H1"}
+    assert many.seeds == "exact" and many.verdict("H1") == "supported"
 
 
 def test_the_notebook_on_text_changes_what_the_page_does() -> None:
@@ -220,19 +222,16 @@ def test_the_notebook_on_text_changes_what_the_page_does() -> None:
         assert (compared or [{}]) == variants, f"{name} runs {compared}, the page looks for {variants}"
 
 
-def test_live_tasks_come_first_and_other_paradigms_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_tasks_leave_out_what_is_live_and_other_paradigms(monkeypatch: pytest.MonkeyPatch) -> None:
     posts = {"dataset": "keywords", "encoder": "embedding", "num_train": 90, "epochs": 10}
-    kept = experiment({**posts, "seeds": (0, 1, 2)}).configs()
-    kept += experiment({**posts, "paradigms": "logit_mixture"}).configs()
-    monkeypatch.setattr(ledger, "run_all", lambda configs: [made(config) for config in configs])
-    monkeypatch.setattr(store, "recorded_runs", lambda: [made(config, "posts") for config in kept])
-    tasks = ledger.run_tasks(NOTEBOOKS)
-    assert [task.name for task in tasks] == [
-        "a task", "a task", "a task", "a task", "a task", "posts"
-    ]  # fmt: skip
-    assert tasks[1].settings.startswith("500 posts, embedding,") and ", transformer," in tasks[2].settings
-    assert [task.notebook[:2] for task in tasks] == ["02", "07", "07", "08", "09", "07"]
-    assert tasks[-1].seeds == "3" and tasks[-1].verdict("S1") == "holds"
+    kept = [made(config, "posts") for config in experiment({**posts, "seeds": FIVE}).configs()]
+    other = [made(config, "posts") for config in experiment({**posts, "paradigms": "logit_mixture"}).configs()]
+    monkeypatch.setattr(store, "recorded_runs", lambda: [*kept, *other, *runs()])
+    monkeypatch.setattr(store, "recorded", lambda kind: [])
+    monkeypatch.setattr(ledger, "study_tasks", list)
+    (posts_task,) = ledger.recorded_tasks(live=runs())
+    assert posts_task.title.startswith("posts, 90 posts, embedding,") and posts_task.notebook == "07_text"
+    assert posts_task.seeds == "5" and posts_task.verdict("S1") == "supported" and len(posts_task.results) == 20
 
 
 def test_benchmarks_show_the_hybrid_s_accuracy_alone() -> None:
@@ -248,9 +247,7 @@ def test_benchmarks_show_the_hybrid_s_accuracy_alone() -> None:
     ]
     result = Stored[CrossValidationConfig](Path("nowhere") / config.name)
     result.__dict__.update(config=config, summary={"title": "b", "provenance": {}}, history=pd.DataFrame(rows))
-    table = claims_page.benchmarks_table([result])
-    assert table["difference"].tolist() == ["+0.200", "-0.100"]
-    text = claims_page.page([ledger.run_task("a task, settings", runs())], [result])
+    text = claims_page.page([task_of(runs())], [result])
     assert "| hybrid - HA | -0.100 |" in text, text
     assert f"fcam rerun {config.name}" in text
 
@@ -263,21 +260,3 @@ def test_runs_on_other_data_are_not_shown_as_pictures(monkeypatch: pytest.Monkey
     assert title.startswith("a task, m = 5") and shown == pictures
     monkeypatch.setattr(store, "recorded", lambda kind: on_text)
     assert tables.recorded(own)[1] == own
-
-
-def test_a_figure_is_named_only_where_it_shows_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    def figures(dataset: str, title: str, is_recorded: bool, **given: Any) -> dict[str, str | None]:
-        config = experiment({"dataset": dataset, "paradigms": "soft", **given}).configs()[0]
-        return ledger.figures_of_runs(title, config, is_recorded)
-
-    shown = runs(seeds=(0, 1))
-    monkeypatch.setattr(store, "recorded_runs", lambda: shown)
-    assert figures("digits", tables.title(shown[0]), True) == {} == figures("digits", "live", False)
-    assert figures("digits", "a smaller task", True) == {**dict.fromkeys(ON_RUNS), "H1": "fig-key"}
-    assert figures("keywords", "t", False, encoder="transformer")["S1"] == "fig-text-heatmaps-transformer"
-    assert figures("keywords", "t", False, encoder="transformer")["D1"] is None
-    for encoder in ("embedding", "transformer"):
-        recorded = figures("keywords", "t", True, encoder=encoder)
-        assert recorded["S1"] == "fig-text-heatmaps-recorded"
-        assert recorded["D2"] == f"fig-text-learning-curves-recorded-{encoder}"
-        assert recorded["H1"] == f"fig-text-saif-over-tau-recorded-{encoder}"

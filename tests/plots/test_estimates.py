@@ -81,7 +81,7 @@ def test_folds_are_weighted_by_their_bags_and_each_method_has_its_column(
 def test_each_verdict_is_a_mark_at_its_claim_and_task_and_differs_without_colour(
     by_gid: Callable[[Figure, str], list], assert_legible: Callable
 ) -> None:
-    verdicts = [["holds", "fails", ""], ["undecided", "", "holds"]]
+    verdicts = [["supported", "contradicted", ""], ["inconclusive", "not tested", "supported"]]
     frame = pd.DataFrame(verdicts, index=["digits", LONG], columns=["D1", "S1", "H1"])
     fig = plots.verdict_matrix(frame)
     looks = {}
@@ -90,7 +90,7 @@ def test_each_verdict_is_a_mark_at_its_claim_and_task_and_differs_without_colour
         (mark,) = by_gid(fig, f"{verdict}-{row}-{column}")
         assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (column, row)
         looks[verdict] = (mark.get_marker(), mark.get_markerfacecolor() == CARD)
-    assert len([line for line in fig.axes[0].lines if line.get_gid()]) == 4 and len(set(looks.values())) == 3
+    assert len([line for line in fig.axes[0].lines if line.get_gid()]) == 5 and len(set(looks.values())) == 4
     labels = [label.get_text() for label in fig.axes[0].get_yticklabels()]
     assert labels[0] == "digits" and labels[1].replace("\n", " ") == LONG and "\n" in labels[1]
     assert fig.axes[0].yaxis_inverted(), "the first task stands on top"
