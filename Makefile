@@ -14,7 +14,7 @@ JOBS ?= all
 VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/installed
-SNAKEMAKE = $(PY) -m snakemake --cores $(JOBS) --config profile=$(PROFILE) --quiet rules --rerun-incomplete
+SNAKEMAKE = $(PY) book/_ext/build.py --cores $(JOBS) --config profile=$(PROFILE)
 # `make test` has a store of its own: numbers of an earlier state of the code are never taken for this one's. Runs that
 # `make book` computed from this very commit are copied into it; else the book is built from it, from nothing. Either way
 # pytest finds the runs that the book shows.

@@ -86,6 +86,8 @@ rule runs:
 
 # Changes only when the parameters do, so that another profile executes the notebooks again.
 rule profile:
+    message:
+        "parameters of the notebooks"
     input:
         PARAMETERS,
     output:
@@ -101,6 +103,8 @@ for number, names in enumerate(BATCHES):
     rule:
         name:
             f"runs_{number}"
+        message:
+            f"runs {', '.join(names)}"
         output:
             # Updated, not made anew: where a job is tried again, Snakemake would remove those of its finished runs.
             [update(str(RESULTS / name / "SHA256SUMS")) for name in names],
@@ -115,6 +119,8 @@ for number, names in enumerate(BATCHES):
 
 
 rule findings:
+    message:
+        "findings and benchmarks"
     input:
         parameters="book/notebooks/profile.yaml",
         script="book/_ext/findings.py",
@@ -135,6 +141,8 @@ rule findings:
 
 
 rule notebook:
+    message:
+        "notebook {wildcards.notebook}"
     input:
         notebook="notebooks/{notebook}.ipynb",
         parameters="book/notebooks/profile.yaml",
@@ -157,6 +165,8 @@ rule notebook:
 
 # After all notebooks, so that it finds their runs and computes none.
 rule claims:
+    message:
+        "claims"
     input:
         notebooks=expand("book/notebooks/{notebook}.ipynb", notebook=NOTEBOOKS),
         scripts=["book/_ext/claims_page.py", "book/_ext/ledger.py"],
@@ -176,6 +186,8 @@ rule claims:
 
 
 rule course:
+    message:
+        "watch it learn"
     input:
         script="book/_ext/course.py",
         notes=NOTES,
@@ -192,6 +204,8 @@ rule course:
 
 
 rule runtimes:
+    message:
+        "run times"
     input:
         costs=expand("book/notebooks/{notebook}.json", notebook=NOTEBOOKS),
         script="book/_ext/runtimes.py",
@@ -208,6 +222,8 @@ rule runtimes:
 
 # Always from nothing: an incremental build hides warnings and keeps numbers of earlier runs.
 rule book:
+    message:
+        "pages of the book"
     input:
         expand("book/notebooks/{notebook}.ipynb", notebook=NOTEBOOKS),
         "book/notebooks/findings.md",

@@ -2,7 +2,7 @@
 
 Usage: build.py [Snakemake's arguments]
 
-A build holds a lock that falls with its last process, so a killed build never bars the next one.
+A build holds a lock that ends with its last process, so a killed build never stands in the way of the next one.
 """
 
 from __future__ import annotations
@@ -12,60 +12,56 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 FOLDER = Path(".snakemake")
-LOG, LOCK = FOLDER / "build.log", FOLDER / "build.lock"
 SHOWN = 40  # lines of the log after a failure
-NAME = re.compile(r"^(?:local)?rule (\w+):|^    wildcards: \w+=(\S+)|^    jobid: (\d+)")
-DONE = re.compile(r"^Finished jobid: (\d+)")
-STEPS = re.compile(r"^(\d+) of (\d+) steps")
+START = re.compile(r"^Job (\d+): (.+)")
+END = re.compile(r"^Finished jobid: (\d+)|^(\d+) of (\d+) steps")
 
 
 def main(arguments: list[str]) -> int:
-    """Run Snakemake; its exit status, or 1 where another build is at work in this folder."""
+    """Run Snakemake; its exit status, or 1 if another build is at work in this folder."""
     FOLDER.mkdir(exist_ok=True)
-    lock = FileLock(LOCK)
+    lock, path = FileLock(FOLDER / "build.lock"), FOLDER / "build.log"
     try:
         lock.acquire(timeout=0)
     except Timeout:
         print("Another build is at work in this folder: wait until it ends, or stop its processes.", file=sys.stderr)
         return 1
-    os.set_inheritable(lock._context.lock_file_fd, True)  # what a killed build leaves running holds the lock too
+    # Processes that a killed build leaves running hold the lock too.
+    for file in Path("/proc/self/fd").glob("*") if Path("/proc/self/fd").is_dir() else ():
+        if file.exists() and file.resolve().name == "build.lock":
+            os.set_inheritable(int(file.name), True)
     command = [sys.executable, "-m", "snakemake", "--nolock", "--rerun-incomplete", *arguments]
-    with LOG.open("w", encoding="utf-8") as log:
-        options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "close_fds": False}
-        process = subprocess.Popen(command, text=True, errors="replace", **options)
+    with path.open("w", encoding="utf-8", errors="replace") as log:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", close_fds=False
+        )
         assert process.stdout is not None
-        show(process.stdout, log)
+        for step in steps(line for line in process.stdout if log.write(line)):
+            print(step, flush=True)
     if status := process.wait():
-        print(*LOG.read_text("utf-8").splitlines()[-SHOWN:], sep="\n", file=sys.stderr)
-        print(f"The build failed with status {status}: the whole log is in {LOG.absolute()}.", file=sys.stderr)
+        print(*path.read_text("utf-8").splitlines()[-SHOWN:], sep="\n", file=sys.stderr)
+        print(f"The build failed; the whole log is {path.absolute()}.", file=sys.stderr)
     return status
 
 
-def show(lines: object, log: object) -> None:
-    """Write every line to the log, and a line for each finished step to the terminal."""
-    rule, wildcard, finished = "", "", ""
-    names: dict[str, tuple[str, float]] = {}
-    for line in lines:  # type: ignore[attr-defined]
-        log.write(line)  # type: ignore[attr-defined]
-        if found := NAME.match(line):
-            if found[1]:
-                rule, wildcard = found[1], ""
-            wildcard = found[2] or wildcard
-            if found[3]:
-                names[found[3]] = (rule, time.monotonic())
-            if wildcard and names:
-                last = next(reversed(names))
-                names[last] = (wildcard, names[last][1])
-        elif found := DONE.match(line):
-            finished = found[1]
-        elif (found := STEPS.match(line)) and finished in names:
-            name, began = names[finished]
-            print(f"[{found[1]:>3}/{found[2]}] {name}, {time.monotonic() - began:.0f} s", flush=True)
+def steps(lines: Iterable[str]) -> Iterable[str]:
+    """A line for each finished step: number, what it made, seconds."""
+    began: dict[str, tuple[str, float]] = {}
+    finished = ""
+    for line in lines:
+        if start := START.match(line):
+            began[start[1]] = (start[2], time.monotonic())
+        elif (end := END.match(line)) and end[1]:
+            finished = end[1]
+        elif end and finished in began:
+            name, since = began.pop(finished)
+            yield f"[{end[2]:>2}/{end[3]}] {name} ({time.monotonic() - since:.0f} s)"
 
 
 if __name__ == "__main__":
