@@ -33,6 +33,7 @@ from fcamlib.data.npz import (
     checked,
     class_labels,
     load,
+    members_of,
     require_known_classes,
     standardised,
     stratified,
@@ -78,22 +79,12 @@ def centres(num_clouds: int, num_features: int) -> NDArray[np.float64]:
 
 
 def _clouds(config: BagsConfig, seed: int) -> SDCTask:
-    counts = {"train": config.num_train, "validation": config.num_validation, "test": config.num_test}
-    features: list[np.ndarray] = []
-    sizes: list[np.ndarray] = []
-    label: list[np.ndarray] = []
-    foreground: list[np.ndarray] = []
-    for number, split in enumerate(SPLITS):
-        drawn = _draw(config, counts[split], np.random.default_rng([seed, number]))
-        for column, part in zip((features, sizes, label, foreground), drawn, strict=True):
-            column.append(part)
-    bag = np.repeat(np.arange(sum(counts.values())), np.concatenate(sizes))
-    split_of = np.repeat(SPLITS, list(counts.values()))
-    members = {split: split_of == split for split in SPLITS}
+    counts = (config.num_train, config.num_validation, config.num_test)
+    drawn = [_draw(config, count, np.random.default_rng([seed, number])) for number, count in enumerate(counts)]
+    features, sizes, label, foreground = (np.concatenate(column) for column in zip(*drawn, strict=True))
+    bag, members = np.repeat(np.arange(sum(counts)), sizes), members_of(np.repeat(SPLITS, counts))
     names = tuple(f"cloud {number}" for number in range(config.num_classes))
-    return _task(
-        np.concatenate(features), bag, np.concatenate(label), np.concatenate(foreground), members, names, "clouds"
-    )
+    return _task(features, bag, label, foreground, members, names, "clouds")
 
 
 def _draw(

@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
@@ -44,6 +44,7 @@ from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
 COCO_SPLITS = ("train2014", "val2014")  # our test pictures are the official val
+ANNOTATIONS = [f"annotations/{kind}_{split}.json" for kind in ("captions", "instances") for split in COCO_SPLITS]
 COCO_URLS = {
     "train2014": "http://images.cocodataset.org/zips/train2014.zip",
     "val2014": "http://images.cocodataset.org/zips/val2014.zip",
@@ -63,52 +64,40 @@ Side = Annotated[int, Field(ge=1, le=1_000_000)]
 Edge = Annotated[float, Field(ge=-1e7, le=1e7, allow_inf_nan=False)]
 
 
-class PictureEntry(BaseModel):
-    """One entry of `images`."""
-
+class _PictureEntry(BaseModel):
     id: Id
     file_name: Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_inside)]
     width: Side
     height: Side
 
 
-class CaptionEntry(BaseModel):
-    """One entry of a captions file's `annotations`."""
-
+class _CaptionEntry(BaseModel):
     id: Id
     image_id: Id
     caption: str
 
 
-class InstanceEntry(BaseModel):
-    """One entry of an instances file's `annotations`: x, y of the upper left corner, width, height in pixels."""
-
+class _InstanceEntry(BaseModel):
     id: Id
     image_id: Id
     category_id: Id
-    bbox: tuple[Edge, Edge, Edge, Edge]
+    bbox: tuple[Edge, Edge, Edge, Edge]  # x, y of the upper left corner, width, height in pixels
 
 
-class CategoryEntry(BaseModel):
-    """One entry of `categories`."""
-
+class _CategoryEntry(BaseModel):
     id: Id
     name: Annotated[str, Field(min_length=1)]
 
 
-class CaptionsFile(BaseModel):
-    """What is read of a captions file."""
-
-    images: list[PictureEntry]
-    annotations: list[CaptionEntry]
+class _CaptionsFile(BaseModel):
+    images: list[_PictureEntry]
+    annotations: list[_CaptionEntry]
 
 
-class InstancesFile(BaseModel):
-    """What is read of an instances file."""
-
-    images: list[PictureEntry]
-    annotations: list[InstanceEntry]
-    categories: list[CategoryEntry]
+class _InstancesFile(BaseModel):
+    images: list[_PictureEntry]
+    annotations: list[_InstanceEntry]
+    categories: list[_CategoryEntry]
 
 
 @dataclass(frozen=True)
@@ -139,15 +128,14 @@ class CocoPicture:
 def coco_files(source: str) -> dict[str, Path]:
     """The four annotation files and two picture folders of `coco` or `coco:PATH`, by their place below its folder."""
     root = source_path(source)
-    places = [f"annotations/{kind}_{split}.json" for kind in ("captions", "instances") for split in COCO_SPLITS]
-    missing = [place for place in places if not (root / place).is_file()]
+    missing = [place for place in ANNOTATIONS if not (root / place).is_file()]
     missing += [split for split in COCO_SPLITS if not (root / split).is_dir()]
     if missing:
         raise DataError(
             f"dataset='{source}': there is no '{root / missing[0]}': unpack {COCO_URLS[missing[0].split('/')[0]]} into "
             f"'{root}', or set FCAM_DATA to the folder around coco/."
         )
-    return {place: root / place for place in (*places, *COCO_SPLITS)}
+    return {place: root / place for place in (*ANNOTATIONS, *COCO_SPLITS)}
 
 
 def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, str]]:
@@ -157,7 +145,7 @@ def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, st
     """
     files = coco_files(source)
     words, boxes = (files[f"annotations/{kind}_{split}.json"] for kind in ("captions", "instances"))
-    captioned, detected = _parsed(words, CaptionsFile, source), _parsed(boxes, InstancesFile, source)
+    captioned, detected = _parsed(words, _CaptionsFile, source), _parsed(boxes, _InstancesFile, source)
     left_out: Counter[str] = Counter()
     entries = {entry.id: entry for entry in captioned.images}
     sizes = {entry.id: entry for entry in detected.images}
@@ -254,9 +242,7 @@ def survey(root: Path) -> str:
     """What `fcam check` says of a COCO folder: absent, what is missing, or how much is there."""
     if not root.is_dir():
         return "absent; see the data card on captions for what to fetch"
-    for split in COCO_SPLITS:
-        for place in (f"annotations/captions_{split}.json", f"annotations/instances_{split}.json", split):
-            if not (root / place).exists():
-                return f"NOT USABLE: there is no {place}"
-    numbers: Mapping[str, int] = {split: sum(1 for _ in (root / split).iterdir()) for split in COCO_SPLITS}
-    return f"present: {', '.join(f'{number:,} pictures in {split}/' for split, number in numbers.items())}"
+    if missing := [place for place in (*ANNOTATIONS, *COCO_SPLITS) if not (root / place).exists()]:
+        return f"NOT USABLE: there is no {missing[0]}"
+    numbers = [f"{sum(1 for _ in (root / split).iterdir()):,} pictures in {split}/" for split in COCO_SPLITS]
+    return f"present: {', '.join(numbers)}"

@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 import numpy as np
 import torch
@@ -179,14 +178,23 @@ def _fill(final: Path, shape: tuple[int, ...], dtype: str, compute: Callable[[sl
 
 def vgg19_encoder(weights: str = "") -> FrozenEncoder:
     """VGG-19 with torchvision's weights, or those of the file `weights`. Raises `DataError` in one sentence."""
-    file = Path(weights).expanduser() if weights else _official_file()
-    digest = _verified_hash(file, weights)
-    module = vgg19_layers()
-    state = {
-        name.removeprefix("features."): value for name, value in _state(file).items() if name.startswith("features.")
-    }
+    url = VGG19_Weights.IMAGENET1K_V1.url
+    file = Path(weights or Path(torch.hub.get_dir(), "checkpoints", url.rsplit("/", 1)[-1])).expanduser()
+    named = _HASHED_NAME.search(file.name)
+    if not weights:
+        download(url, file, VGG19_BYTES, named[1] if named else "")
+    if not file.is_file():
+        raise DataError(f"weights='{weights}': there is no such file.")
+    digest = content_hash(file)
+    if named and not digest.startswith(named[1]):
+        raise DataError(
+            f"weights='{file}': its sha256 begins with {digest[: len(named[1])]} and not with {named[1]}, as its name "
+            "says: remove the file and get it anew."
+        )
+    module, state = vgg19_layers(), _state(file)
+    layers = {name.removeprefix("features."): tensor for name, tensor in state.items() if name.startswith("features.")}
     try:
-        module.load_state_dict(state, assign=True)
+        module.load_state_dict(layers, assign=True)
     except RuntimeError as error:
         reason = " ".join(str(error).split()[:30])
         raise DataError(f"weights='{file}' are not those of torchvision's VGG-19 ({reason}).") from None
@@ -201,28 +209,6 @@ def vgg19_layers() -> nn.Sequential:
     with torch.device("meta"):
         layers: nn.Sequential = vgg19(weights=None).features[:VGG19_CUT]
     return layers
-
-
-def _official_file() -> Path:
-    """The official weights in torch's hub cache, downloaded there where they are missing."""
-    url = VGG19_Weights.IMAGENET1K_V1.url
-    file = Path(torch.hub.get_dir(), "checkpoints", Path(urlparse(url).path).name)
-    (prefix,) = _HASHED_NAME.findall(file.name)
-    download(url, file, VGG19_BYTES, prefix)
-    return file
-
-
-def _verified_hash(file: Path, given: str) -> str:
-    """sha256 of a weights' file, which has to begin with the hash in its name, if it has one."""
-    if not file.is_file():
-        raise DataError(f"weights='{given or file}': there is no such file.")
-    digest = content_hash(file)
-    if (named := _HASHED_NAME.search(file.name)) and not digest.startswith(named[1]):
-        raise DataError(
-            f"weights='{file}': its sha256 begins with {digest[: len(named[1])]} and not with {named[1]}, as its name "
-            "says: remove the file and get it anew."
-        )
-    return digest
 
 
 def _state(file: Path) -> dict[str, Tensor]:

@@ -108,7 +108,9 @@ def _verified(files: dict[str, Path], source: str) -> tuple[dict[str, Entry], di
     divisions: dict[str, list[str]] = read_json(files[DIVISIONS], source, dict[str, list[StrictStr]], anew)
     for number, entry in entries.items():
         if odd := [len(mask) for mask in entry.rationales if len(mask) != len(entry.post_tokens)]:
-            raise wrong(POSTS, f"post '{number}': a rationale has {odd[0]} entries for {len(entry.post_tokens)} tokens")
+            raise wrong(
+                POSTS, f"post '{number[:50]}': a rationale has {odd[0]} entries for {len(entry.post_tokens)} tokens"
+            )
     for split, size in SPLIT_SIZES.items():
         if (found := len(divisions.get(split, ()))) != size:
             raise wrong(DIVISIONS, f"the split '{split}' has {found:,} posts, it has to hold {size:,}")
@@ -116,7 +118,7 @@ def _verified(files: dict[str, Path], source: str) -> tuple[dict[str, Entry], di
     for number, count in numbers.items():
         if count > 1 or number not in entries:
             fault = f"stands in the split {count} times" if count > 1 else f"of the split is not in {POSTS}"
-            raise wrong(DIVISIONS, f"post '{number}' {fault}")
+            raise wrong(DIVISIONS, f"post '{number[:50]}' {fault}")
     if len(entries) not in (NUM_POSTS, len(numbers)):
         raise wrong(POSTS, f"it holds {len(entries):,} posts, it has to hold {NUM_POSTS:,} or {len(numbers):,}")
     return entries, divisions

@@ -154,12 +154,17 @@ def splits_of(split: np.ndarray | None, label: Int64[np.ndarray, " n"], source: 
     if split is None:
         drawn = stratified(label, (1 - TEST_SHARE - VALIDATION_SHARE, VALIDATION_SHARE, TEST_SHARE), seed=0)
         split = np.array(SPLITS)[drawn]
-    members = {name: split == name for name in SPLITS}
+    members = members_of(split)
     for name, chosen in members.items():
         if not chosen.any():
             raise DataError(f"dataset='{source}': no instance is left for {name}: give more, or an array 'split'.")
     require_known_classes(label, members, source)
     return members
+
+
+def members_of(split: np.ndarray) -> Members:
+    """Which instances belong to each split, from the split of each."""
+    return {name: split == name for name in SPLITS}
 
 
 def require_known_classes(label: Int64[np.ndarray, " n"], members: Members, source: str) -> None:

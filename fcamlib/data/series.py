@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float, Float32, Int64
 from numpy.typing import NDArray
 
 from fcamlib.config import SeriesConfig, short_source
-from fcamlib.data.npz import Array, Arrays, Members, checked, class_labels, load, splits_of, standardised
+from fcamlib.data.npz import Array, Arrays, Members, checked, class_labels, load, members_of, splits_of, standardised
 from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask
 from fcamlib.errors import DataError
 
@@ -67,19 +67,12 @@ def waveforms(num_waveforms: int, num_channels: int, length: int) -> Float[np.nd
 
 
 def _motifs(config: SeriesConfig, seed: int) -> SDCTask:
-    counts = {"train": config.num_train, "validation": config.num_validation, "test": config.num_test}
-    windows: list[np.ndarray] = []
-    label: list[np.ndarray] = []
-    place: list[np.ndarray] = []
-    for number, split in enumerate(SPLITS):
-        drawn = _draw(config, counts[split], np.random.default_rng([seed, number]))
-        for column, part in zip((windows, label, place), drawn, strict=True):
-            column.append(part)
-    foreground = np.concatenate(place)[:, None] == np.arange(config.num_segments)
-    split_of = np.repeat(SPLITS, list(counts.values()))
-    members = {split: split_of == split for split in SPLITS}
+    counts = (config.num_train, config.num_validation, config.num_test)
+    drawn = [_draw(config, count, np.random.default_rng([seed, number])) for number, count in enumerate(counts)]
+    windows, label, place = (np.concatenate(column) for column in zip(*drawn, strict=True))
+    foreground = place[:, None] == np.arange(config.num_segments)
     names = tuple(f"motif {number}" for number in range(config.num_classes))
-    return _task(np.concatenate(windows), np.concatenate(label), foreground, None, members, names, "motifs")
+    return _task(windows, label, foreground, None, members_of(np.repeat(SPLITS, counts)), names, "motifs")
 
 
 def _draw(
@@ -183,18 +176,14 @@ def _task(
     names: tuple[str, ...],
     title: str,
 ) -> SDCTask:
-    num_series, num_segments = windows.shape[:2]
     bank = Bank(torch.from_numpy(np.ascontiguousarray(windows.reshape(-1, *windows.shape[2:]))))
-    segments = torch.arange(num_series * num_segments, dtype=torch.int32).view(num_series, num_segments)
-    is_padded = mask is not None and not mask.all()
+    segments = torch.arange(foreground.size, dtype=torch.int32).view(foreground.shape)
+    known, truth = torch.from_numpy(label), torch.from_numpy(foreground)
+    padded = None if mask is None or mask.all() else torch.from_numpy(mask)
     splits = {}
     for split, chosen in members.items():
         rows = np.flatnonzero(chosen)
         splits[split] = SDCData(
-            bank,
-            segments[rows],
-            torch.from_numpy(label[rows]),
-            torch.from_numpy(foreground[rows]),
-            torch.from_numpy(mask[rows]) if mask is not None and is_padded else None,
+            bank, segments[rows], known[rows], truth[rows], None if padded is None else padded[rows]
         )
     return SDCTask(splits, names, title)

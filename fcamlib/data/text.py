@@ -75,8 +75,8 @@ def text_words(config: TextConfig, seed: int) -> tuple[str, ...]:
 
 def _prepared(config: TextConfig, seed: int) -> tuple[dict[str, list[Post]], dict[str, int], Corpus]:
     """The posts of each split, the vocabulary, and the corpus that they come from."""
-    corpus = _corpus(config, seed)
-    sizes = _sizes(config)
+    sizes = {"train": config.num_train, "validation": config.num_validation, "test": config.num_test}
+    corpus = _corpus(config, sizes, seed)
     splits = {}
     for number, split in enumerate(SPLITS):
         generator = np.random.default_rng([seed, _DRAW + number])
@@ -120,7 +120,7 @@ def as_segments(posts: Sequence[Post], words: Mapping[str, int], bank: Bank) -> 
     return SDCData(bank, torch.from_numpy(segments), label, torch.from_numpy(foreground), torch.from_numpy(mask))
 
 
-def _corpus(config: TextConfig, seed: int) -> Corpus:
+def _corpus(config: TextConfig, sizes: dict[str, int], seed: int) -> Corpus:
     kind = config.source.split(":", 1)[0]
     if kind == "hatexplain":
         return hatexplain_corpus(config.source, config.label, config.rationale)
@@ -128,15 +128,10 @@ def _corpus(config: TextConfig, seed: int) -> Corpus:
         return jsonl_corpus(config.source)
     if config.source != "keywords":
         raise DataError(f"dataset='{config.source}' is unknown: choose hatexplain, text:PATH or keywords.")
-    sizes = _sizes(config)
     for split, size in sizes.items():
         if not size:
             raise DataError(f"num_{split}=0 is not allowed with dataset='keywords': say how many posts to generate.")
     return keyword_corpus(sizes, config.max_tokens, seed)
-
-
-def _sizes(config: TextConfig) -> dict[str, int]:
-    return {"train": config.num_train, "validation": config.num_validation, "test": config.num_test}
 
 
 def _drawn(posts: Sequence[Post], number: int, generator: np.random.Generator, what: str) -> list[Post]:

@@ -101,11 +101,3 @@ def test_faults_of_a_users_table_are_one_sentence(tmp_path: Path, text: str, mes
     with pytest.raises(DataError, match=message) as caught:
         category_words(("cat", "dog"), str(table))
     assert str(table) in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_unreadable_tables_are_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"words: the file '.*none.yaml' cannot be read \(No such file"):
-        category_words(("cat",), str(tmp_path / "none.yaml"))
-    (tmp_path / "bytes.yaml").write_bytes(b"cat: [\xff]")
-    with pytest.raises(DataError, match=r"is not UTF-8 text \(byte 0xff\)"):
-        category_words(("cat",), str(tmp_path / "bytes.yaml"))

@@ -124,13 +124,6 @@ def test_other_weights_pictures_and_sizes_are_kept_apart(pictures: list[CocoPict
     assert len(list(root.glob("tiny-*.npy"))) == 5
 
 
-def test_features_that_are_not_finite_are_refused(pictures: list[CocoPicture], tmp_path: Path) -> None:
-    module = TinyEncoder()
-    nn.init.constant_(module.convolution.weight, float("inf"))
-    with pytest.raises(DataError, match=r"features='tiny': the encoder gives values that float16 cannot hold"):
-        picture_features(pictures, 32, FrozenEncoder(module, "tiny", "0"), pixels_of, tmp_path)
-
-
 def test_a_broken_off_computation_goes_on_where_it_was(tmp_path: Path) -> None:
     first = Counting(fatal=4)
     with pytest.raises(KeyboardInterrupt):

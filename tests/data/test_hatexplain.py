@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fcamlib.config import TextConfig, experiment
+from fcamlib.config import TextConfig
 from fcamlib.config.text import text_fingerprint
 from fcamlib.data import hatexplain, text
 from fcamlib.data.hatexplain import DIVISIONS, POSTS, hatexplain_corpus, hatexplain_files
@@ -182,35 +182,6 @@ def test_wrong_content_is_one_sentence_without_a_word_of_a_post(
     with pytest.raises(DataError, match=message) as caught:
         hatexplain_corpus(put(tmp_path, posts, divisions), "majority", "union")
     assert "\n" not in str(caught.value) and "bang" not in str(caught.value)
-
-
-@pytest.mark.parametrize("file", [POSTS, DIVISIONS])
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        (b'{"a": [1,\n 2', r"it is not JSON \(EOF while parsing a list at line 2 column 2\)"),
-        (b"", r"is empty"),
-        (b"  \n", r"is empty"),
-        (b'{\n"a": "\xff"}', r"line 2 of .* is not UTF-8 text \(byte 0xff\)"),
-        (b"[1, 2]", r"it is not a JSON object"),
-    ],
-)
-def test_broken_files_are_one_sentence(tmp_path: Path, file: str, content: bytes, message: str) -> None:
-    source = put(tmp_path, *small())
-    (tmp_path / file).write_bytes(content)
-    with pytest.raises(DataError, match=message) as caught:
-        hatexplain_corpus(source, "majority", "union")
-    assert file in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_the_name_of_a_run_tells_editions_apart_and_not_folders(tmp_path: Path) -> None:
-    posts, divisions = small()
-    same = [put(tmp_path / name, posts, divisions) for name in ("here", "there")]
-    posts["a"]["post_tokens"][0] = "wild"
-    other = put(tmp_path / "elsewhere", posts, divisions)
-    names = [experiment({"dataset": source}).configs()[0].name for source in (*same, other)]
-    assert names[0] == names[1] != names[2]
-    assert names[0].startswith("hatexplain-soft-s0-")
 
 
 def test_missing_files_are_downloaded_from_a_fixed_commit_with_their_checksums(

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from fcamlib.config.captions import ScenesConfig, captions_data
@@ -17,7 +16,6 @@ from fcamlib.data import scenes
 from fcamlib.data.captions import caption_task
 from fcamlib.data.scenes import COLOURS, SHAPE_WORDS, draw_scene, scene_pictures
 from fcamlib.data.vocabulary import words_of
-from fcamlib.errors import UserError
 
 SMALL = ScenesConfig(num_train=9, num_validation=3, num_test=5)
 
@@ -130,17 +128,3 @@ def test_an_edition_draws_the_same_scenes_for_ever() -> None:
         for scene in drawn
     ]
     assert hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16] == "ee08068222293326"
-
-
-@pytest.mark.parametrize(
-    "parameters, message",
-    [
-        ({"image_size": 60}, r"image_size=60 is not allowed: give a multiple of 8"),
-        ({"max_objects": 4}, r"max_objects=4 is not allowed: give 3 or less"),
-        ({"num_train": 0}, r"num_train=0 is not allowed: give 1 or more"),
-        ({"words": "x"}, r"'words' is not a parameter"),
-    ],
-)
-def test_wrong_parameters_are_one_sentence(parameters: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        captions_data("scenes", parameters)

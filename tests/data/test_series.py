@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from fcamlib.computing import task
-from fcamlib.config import SeriesConfig, experiment
+from fcamlib.config import SeriesConfig
 from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.data.series import series_task, waveforms
-from fcamlib.errors import DataError, UserError
+from fcamlib.errors import UserError
 from fcamlib.networks import classification_network, focus_network
-from fcamlib.runs import run
 
 SIZES = {"num_segments": 5, "num_channels": 3, "num_classes": 4, "num_train": 60, "num_validation": 7, "num_test": 11}
 
@@ -95,26 +94,6 @@ def test_a_seed_gives_the_same_series_and_another_seed_and_split_others() -> Non
     assert np.abs(counts / 4_000 - 0.25).max() < 0.03
 
 
-# --- networks ---------------------------------------------------------------------------------------------------------
-
-
-def test_conv1d_networks_see_a_motif_wherever_it_lies_and_report_windows_that_are_too_short() -> None:
-    generator = torch.Generator().manual_seed(0)
-    focus = focus_network("conv1d", (2, 40), generator, torch.float64)
-    classify = classification_network("conv1d", (2, 40), 5, generator, torch.float64)
-    window = torch.zeros(1, 2, 40, dtype=torch.float64)
-    window[..., 12:20] = torch.randn(1, 2, 8, generator=generator, dtype=torch.float64)
-    moved = torch.roll(window, 6, dims=2)  # a multiple of the stride
-    torch.testing.assert_close(focus(moved), focus(window))
-    torch.testing.assert_close(classify(moved), classify(window))
-    assert not torch.allclose(classify(window), classify(torch.zeros_like(window)))
-    assert classify(window).shape == (1, 5) and focus(window).shape == (1,)
-    for shape in ((2, 10), (20,)):
-        with pytest.raises(UserError, match=r"do not fit the conv1d networks.*at least 11 samples: set window_length"):
-            focus_network("conv1d", shape, generator)
-    assert torch.isfinite(focus_network("conv1d", (1, 11), generator)(torch.randn(3, 1, 11))).all()
-
-
 # --- a user's file ----------------------------------------------------------------------------------------------------
 
 
@@ -190,40 +169,18 @@ def test_ready_windows_names_of_classes_and_a_constant_channel(tmp_path: Path) -
         assert set(data.label.tolist()) == {0, 1}
 
 
-# --- parameters and runs ----------------------------------------------------------------------------------------------
-
-
-def test_parameters_make_named_runs_and_wrong_ones_are_refused(tmp_path: Path) -> None:
-    (config,) = experiment({"dataset": "motifs", "paradigms": "soft", "num_segments": "7"}).configs()
-    assert isinstance(config.data, SeriesConfig) and config.data.num_segments == 7 and config.model.focus == "conv1d"
-    assert config.name.startswith("motifs-m7-n300-soft-s0-")
-    source = saved(tmp_path, content())
-    (mine,) = experiment({"dataset": source, "paradigms": "soft", "window_length": 5}).configs()
-    assert mine.name.startswith("mine-w5-soft-s0-") and str(tmp_path) not in mine.portable().model_dump_json()
-    for given, said in {
-        ("num_channels", 2): f"num_channels=2 does not belong to dataset='{source}', whose file says it: leave it out.",
-        (
-            "foreground",
-            "a,b",
-        ): f"foreground=a,b does not belong to dataset='{source}': leave it out, or choose a dataset",
-    }.items():
-        with pytest.raises(UserError) as caught:
-            experiment({"dataset": source, given[0]: given[1]})
-        assert str(caught.value).startswith(said)
-    with pytest.raises(UserError, match="window_length=7 is too short for a motif: give at least 8 samples"):
-        experiment({"dataset": "motifs", "window_length": 7})
-
-
-def test_a_run_on_series_learns_and_a_changed_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "results"))
-    easy = {"dataset": "motifs", "paradigms": "lvml", "noise": 0.1, "num_segments": 3, "num_test": 100, "epochs": 12}
-    (config,) = experiment(easy).configs()
-    test = run(config).summary["splits"]["test"]
-    assert test["accuracy"] > 0.9 and test["focus_accuracy"] > 0.8
-    source = saved(tmp_path, content())
-    (mine,) = experiment({"dataset": source, "paradigms": "soft", "window_length": 11, "epochs": 1}).configs()
-    saved(tmp_path, content(n=22))
-    with pytest.raises(
-        DataError, match=r"the file '.*mine.npz' is not the one that the config was made for: give the sa"
-    ):
-        run(mine)
+def test_conv1d_networks_see_a_motif_wherever_it_lies_and_report_windows_that_are_too_short() -> None:
+    generator = torch.Generator().manual_seed(0)
+    focus = focus_network("conv1d", (2, 40), generator, torch.float64)
+    classify = classification_network("conv1d", (2, 40), 5, generator, torch.float64)
+    window = torch.zeros(1, 2, 40, dtype=torch.float64)
+    window[..., 12:20] = torch.randn(1, 2, 8, generator=generator, dtype=torch.float64)
+    moved = torch.roll(window, 6, dims=2)  # a multiple of the stride
+    torch.testing.assert_close(focus(moved), focus(window))
+    torch.testing.assert_close(classify(moved), classify(window))
+    assert not torch.allclose(classify(window), classify(torch.zeros_like(window)))
+    assert classify(window).shape == (1, 5) and focus(window).shape == (1,)
+    for shape in ((2, 10), (20,)):
+        with pytest.raises(UserError, match=r"do not fit the conv1d networks.*at least 11 samples: set window_length"):
+            focus_network("conv1d", shape, generator)
+    assert torch.isfinite(focus_network("conv1d", (1, 11), generator)(torch.randn(3, 1, 11))).all()
