@@ -120,13 +120,3 @@ def _checksum(described: str, tensors: dict[str, Tensor]) -> str:
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def write_state(path: Path, content: State, tensors: dict[str, Tensor]) -> None:  # alias, to be removed
-    """Write plain values and tensors."""
-    save(path, {"content": json.loads(json.dumps(content)), "tensors": tensors})
-
-
-def read_state(path: Path) -> tuple[State, dict[str, Tensor]] | None:  # alias, to be removed
-    """Plain values and tensors that `write_state` wrote."""
-    return load(path, lambda state: (state["content"], state["tensors"]))

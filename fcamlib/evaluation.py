@@ -204,6 +204,17 @@ def _gathered(parts: list[BatchScores]) -> Scores:
     return Scores(**columns)
 
 
+def bag_measures(scores: Scores, data: SDCData) -> dict[str, float | None]:
+    """Measures that need no truth about segments; None where one is not defined on the data."""
+    label = data.label.cpu().numpy()
+    sizes = np.full(len(label), data.num_segments) if data.mask is None else data.mask.sum(dim=1).cpu().numpy()
+    return {
+        "auc": metrics.auc(scores.prob, label),
+        "calibration_error": metrics.calibration_error(scores.prob, label),
+        "attention_entropy": metrics.attention_entropy(scores.entropy, sizes),
+    }
+
+
 class Meter:
     """Running means of an epoch's scores, kept on the device; measures of focus where the foreground is known."""
 

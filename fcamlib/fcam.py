@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from fcamlib import numerics
 from fcamlib.losses import Reduction, logit_mixture, reduced
-from fcamlib.networks.parametric import occurrences, takes_counts
+from fcamlib.networks import occurrences, takes_counts
 from fcamlib.paradigms import PAPER, needs
 from fcamlib.paradigms import paradigm as record_of
 

@@ -1,20 +1,21 @@
-"""Measures of accuracy and interpretability, on arrays of per-instance scores.
+r"""Measures of accuracy, interpretability and calibration, on arrays of per-instance scores.
 
 `a_z` is the attention on the foreground (the sum over all foreground segments), `s_y` the prediction score of
 the true label, both in [0, 1] and of shape (n,). Source: arXiv 2307.13421, sec. 2; the threshold and the fixed
-bins are this project's choice (the public scripts' bins follow the data's range).
+bins are this project's choice (the public scripts' bins follow the data's range); calibration: Guo et al. 2017.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
 SAIF_THRESHOLD = 0.8
 HISTOGRAM_EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 SAIF_TAUS = np.linspace(0.0, 1.0, 101)
+CONFIDENCE_BINS = 10
 
 
 def saif(a_z: Float[np.ndarray, " n"], s_y: Float[np.ndarray, " n"], tau: float = SAIF_THRESHOLD) -> float:
@@ -76,6 +77,41 @@ def t_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, floa
         return mean, float("nan"), float("nan")
     half = stdtrit(sample.size - 1, 0.5 + confidence / 2) * sample.std(ddof=1) / np.sqrt(sample.size)
     return mean, mean - float(half), mean + float(half)
+
+
+def auc(prob: Float[np.ndarray, "n K"], label: Int[np.ndarray, " n"]) -> float | None:
+    """Area under the ROC curve; of more than two classes the mean over classes, each against the rest.
+
+    None where a class does not occur, or no other does.
+    """
+    from sklearn.metrics import roc_auc_score  # takes longer to import than a look at stored results
+
+    num_classes = prob.shape[1]
+    if set(label.tolist()) != set(range(num_classes)):
+        return None
+    classes = [1] if num_classes == 2 else range(num_classes)
+    return float(np.mean([roc_auc_score(label == k, np.asarray(prob[:, k], dtype=np.float64)) for k in classes]))
+
+
+def calibration_error(prob: Float[np.ndarray, "n K"], label: Int[np.ndarray, " n"]) -> float:
+    r"""Expected calibration error of the predicted class's probability, in ten bins of equal width on [0, 1].
+
+    $$\sum_b \frac{n_b}{n} |\mathrm{acc}_b - \mathrm{conf}_b|$$
+    """
+    confidence = np.clip(np.asarray(prob, dtype=np.float64).max(axis=1), 0.0, 1.0)
+    hit = np.asarray(prob).argmax(axis=1) == label
+    place = np.minimum((confidence * CONFIDENCE_BINS).astype(int), CONFIDENCE_BINS - 1)
+    gap = np.bincount(place, weights=hit - confidence, minlength=CONFIDENCE_BINS)
+    return float(np.abs(gap).sum() / len(label))
+
+
+def attention_entropy(entropy: Float[np.ndarray, " n"], sizes: Int[np.ndarray, " n"]) -> float | None:
+    r"""Mean of $-\sum_j a_j \log a_j / \log M_i$ over instances of $M_i > 1$ segments, in [0, 1]; None without any."""
+    several: NDArray[np.bool_] = np.asarray(sizes) > 1
+    if not several.any():
+        return None
+    share = np.asarray(entropy, dtype=np.float64)[several] / np.log(np.asarray(sizes)[several])
+    return float(np.clip(share, 0.0, 1.0).mean())
 
 
 def _scores(a_z: np.ndarray, s_y: np.ndarray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -40,7 +40,7 @@ from fcamlib.config import (
 )
 from fcamlib.data.sdc import SPLITS, SDCData, SDCTask
 from fcamlib.errors import DataError, DivergenceError, one_line
-from fcamlib.evaluation import Scores, evaluate, evaluating, outputs
+from fcamlib.evaluation import Scores, bag_measures, evaluate, evaluating, outputs
 from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics, reproducible
@@ -183,8 +183,6 @@ def _split_summary(scores: Scores, split: SDCData) -> dict[str, Any]:
     confidence = metrics.focus_prediction_histogram(scores.max_attention, scores.prob.max(axis=1))
     measures["confidence"] = confidence.tolist()  # percent per [largest attention, largest class probability]
     if not split.bank.pictures:
-        from fcamlib.bags.metrics import bag_measures  # imports scikit-learn's metrics, so only where needed
-
         measures |= bag_measures(scores, split)
     return measures
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing import assert_close
 
-from fcamlib import paradigms
+from fcamlib import networks, paradigms
 from fcamlib.config import Phase, TrainingConfig
 from fcamlib.data.sdc import Bank, SDCData, SDCTask
 from fcamlib.errors import UserError
@@ -94,6 +94,36 @@ def test_it_trains_and_predicts_as_lvml_does(em: None) -> None:
         assert row["test_accuracy"] == other["test_accuracy"]
         assert row["test_loss"] > other["test_loss"]  # the bound that EM lowers lies above, by the entropy of r
     assert history[-1]["train_loss"] < history[0]["train_loss"]
+
+
+class Gated(nn.Module):
+    """A layer of its own kind: the product of a dense layer and a gate, each with weights."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.value, self.scale = nn.Linear(size, 4), nn.Parameter(torch.empty(4))
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.scale)
+
+    def forward(self, segments: Tensor) -> Tensor:
+        return self.value(segments) * torch.sigmoid(self.scale)
+
+
+def test_a_network_from_outside_is_named_and_drawn_like_the_others() -> None:
+    networks.register("gated", lambda shape, out_dim: [Gated(shape[0]), nn.Linear(4, out_dim)])
+    before = torch.get_rng_state()
+    built = [focus_network("gated", (D,), torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    assert torch.equal(before, torch.get_rng_state())
+    weights = [torch.cat([parameter.flatten() for parameter in network.parameters()]) for network in built]
+    assert torch.equal(weights[0], weights[1])
+    assert sum(bool(a != b) for a, b in zip(weights[0], weights[2], strict=True)) == 4 + 4 * D + 4  # no bias
+    classifier = classification_network("gated", (D,), K, torch.Generator().manual_seed(3))
+    data = vectors(masked=True)
+    scores = evaluate(FCAM(built[0], classifier).double(), data, ["lvml"], FLOAT64)["lvml"]
+    np.testing.assert_allclose(scores.prob.sum(axis=1), 1.0)
+    with pytest.raises(UserError, match="'gated' exists already: choose another name"):
+        networks.register("gated", lambda shape, out_dim: [])
 
 
 def test_names_labels_and_looks_come_from_the_record(em: None) -> None:

@@ -15,6 +15,12 @@ NORMS = ("batch", "layer")
 MAX_DEPTH, MAX_WIDTH = 32, 8192
 _NAME = re.compile(r"(mlp|cnn):([1-9]\d{0,5})x([1-9]\d{0,5})(?::(batch|layer))?")
 _FORM = "KIND:DEPTHxWIDTH, and :batch or :layer after it for a normalisation"
+OUTSIDE: list[str] = []  # networks registered by other packages
+
+
+def register_network(name: str) -> None:
+    """Let configs name a network; `fcamlib.networks.register` calls it."""
+    OUTSIDE.append(name)
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ def network_fault(field: str, name: str, known: Sequence[str], parametric: Seque
     parametric : sequence of str
         Kinds that are allowed with depth and width.
     """
-    if name in known:
+    if name in known or name in OUTSIDE:
         return ""
     if name.split(":", 1)[0] not in parametric or ":" not in name:
         forms = " or ".join(f"{kind}:DEPTHxWIDTH" for kind in parametric)

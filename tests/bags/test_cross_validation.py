@@ -19,12 +19,11 @@ from fcamlib import paths, store
 from fcamlib.__main__ import main
 from fcamlib.bags.command import cross_validation, default_methods
 from fcamlib.bags.cross_validation import cross_validate
-from fcamlib.bags.metrics import attention_entropy, auc, calibration_error
 from fcamlib.config import BagsConfig, CrossValidationConfig
 from fcamlib.data.bags import bags_task
 from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import StoreError, UserError
-from fcamlib.metrics import corrected_t_test
+from fcamlib.metrics import attention_entropy, auc, calibration_error, corrected_t_test
 from fcamlib.tables import TRUTHLESS, frame, means, paired_table, paired_test
 
 # --- measures ---------------------------------------------------------------------------------------------------------

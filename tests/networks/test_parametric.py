@@ -19,8 +19,7 @@ from fcamlib.data.sdc import distinct, every_occurrence
 from fcamlib.errors import UserError
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
-from fcamlib.networks import classification_network, focus_network
-from fcamlib.networks.parametric import CountedBatchNorm, occurrences
+from fcamlib.networks import CountedBatchNorm, classification_network, focus_network, occurrences
 from fcamlib.numerics import Numerics
 from fcamlib.runs import run
 from fcamlib.training import fit
@@ -90,7 +89,7 @@ def test_convolutions_are_for_pictures_that_are_large_enough() -> None:
 
 
 def by_hand(network: nn.Module, shape: NetworkShape, values: Tensor) -> Tensor:
-    """The table of `fcamlib.networks.parametric`, from the network's numbers alone, ReLU before pooling."""
+    """The table of `fcamlib.networks`, from the network's numbers alone, ReLU before pooling."""
     weights = iter(network.parameters())
     hidden = values.flatten(1) if shape.kind == "mlp" else values
     for _ in range(shape.depth):
