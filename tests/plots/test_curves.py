@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from drawn import assert_legible, by_gid, data_of, panel, texts_of
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from fcamlib import paradigms, plots
 from fcamlib.errors import UserError
 from fcamlib.metrics import t_interval
 
-Data = Callable[[Figure | Axes, str], np.ndarray]
 PARADIGMS = ("soft", "hard", "lvml", "hybrid")
 METRICS = {"accuracy": "accuracy", "focus accuracy": "focus_accuracy", "SAIF": "saif"}
 ALPHAS = (0.2, 0.6, 1.0)
@@ -67,9 +66,7 @@ def band_of(ax: Axes, gid: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("num_seeds", [2, 3, 5])
-def test_learning_curves_are_means_with_t_intervals_and_every_seed(
-    num_seeds: int, panel: Callable, texts_of: Callable, data_of: Data
-) -> None:
+def test_learning_curves_are_means_with_t_intervals_and_every_seed(num_seeds: int) -> None:
     history = a_history(num_seeds).sample(frac=1.0, random_state=0)  # row order carries no meaning
     fig = plots.learning_curves(history)
     for title, metric in METRICS.items():
@@ -90,7 +87,7 @@ def test_learning_curves_are_means_with_t_intervals_and_every_seed(
     assert {"95 % t-interval of the mean", "single seeds", f"LVML (n = {num_seeds})"} <= set(texts_of(fig))
 
 
-def test_no_interval_of_a_share_leaves_its_range_and_the_axis_begins_below_the_lowest(panel: Callable) -> None:
+def test_no_interval_of_a_share_leaves_its_range_and_the_axis_begins_below_the_lowest() -> None:
     values = pd.DataFrame({"paradigm": "soft", "seed": [0, 1], "epoch": 1, "focus_accuracy": [0.01, 0.3], "saif": 0.5})
     history = pd.concat([values, values.assign(epoch=2)]).assign(accuracy=[0.99, 0.65, 0.97, 1.0])
     fig = plots.learning_curves(history)
@@ -101,7 +98,7 @@ def test_no_interval_of_a_share_leaves_its_range_and_the_axis_begins_below_the_l
     assert panel(fig, "focus accuracy").get_ylim()[0] < 0.0 < 1.0 < panel(fig, "focus accuracy").get_ylim()[1]
 
 
-def test_a_single_seed_is_a_plain_line_and_many_seeds_have_no_dots(by_gid: Callable, texts_of: Callable) -> None:
+def test_a_single_seed_is_a_plain_line_and_many_seeds_have_no_dots() -> None:
     fig = plots.learning_curves(pd.concat([a_history(1, names=("soft",)), a_history(3, names=("hard",))]))
     assert by_gid(fig, "band-saif-soft") == by_gid(fig, "seeds-saif-soft") == []
     assert {"SA (n = 1)", "HA (n = 3)"} <= set(texts_of(fig))
@@ -109,16 +106,14 @@ def test_a_single_seed_is_a_plain_line_and_many_seeds_have_no_dots(by_gid: Calla
     assert "single seeds" not in texts_of(plots.learning_curves(a_history(11)))
 
 
-def test_what_needs_the_foreground_is_left_out_where_it_is_not_known(texts_of: Callable, panel: Callable) -> None:
+def test_what_needs_the_foreground_is_left_out_where_it_is_not_known() -> None:
     for bare in (a_history().drop(columns=["focus_accuracy", "saif"]), a_history().assign(focus_accuracy=np.nan)):
         assert panel(plots.learning_curves(bare), "accuracy")
     assert "focus accuracy" not in texts_of(plots.learning_curves(bare))
     assert "Nothing to draw" in texts_of(plots.saif_over_tau({}))[0]
 
 
-def test_curves_wear_their_paradigms_style_from_outside_too_and_the_switch_is_marked(
-    by_gid: Callable, texts_of: Callable, outsider: str
-) -> None:
+def test_curves_wear_their_paradigms_style_from_outside_too_and_the_switch_is_marked(outsider: str) -> None:
     fig = plots.learning_curves(a_history(names=(*PARADIGMS, outsider)), switch_epoch=5)
     for name in (*PARADIGMS, outsider):
         look, (line,) = paradigms.style_of(name), by_gid(fig, f"mean-saif-{name}")
@@ -130,7 +125,7 @@ def test_curves_wear_their_paradigms_style_from_outside_too_and_the_switch_is_ma
     assert "hybrid turns from SA to HA\nafter epoch 5" in texts_of(fig)
 
 
-def test_saif_over_tau_draws_means_and_the_threshold(by_gid: Callable, texts_of: Callable, data_of: Data) -> None:
+def test_saif_over_tau_draws_means_and_the_threshold() -> None:
     fig = plots.saif_over_tau(some_curves(), title="$\\frac 漢")
     drawn = data_of(fig, "mean-saif-hybrid")
     assert np.allclose(drawn[:, 0], np.arange(11) / 10)
@@ -139,9 +134,7 @@ def test_saif_over_tau_draws_means_and_the_threshold(by_gid: Callable, texts_of:
     assert {r"$\tau$ = 0.8", "$\\frac 漢"} <= set(texts_of(fig))
 
 
-def test_measures_are_drawn_over_the_setting_with_intervals_and_guessing(
-    by_gid: Callable, data_of: Data, texts_of: Callable, assert_legible: Callable
-) -> None:
+def test_measures_are_drawn_over_the_setting_with_intervals_and_guessing() -> None:
     frame = pd.concat(
         [a_history(3, 1, PARADIGMS[:3]).assign(m=m, accuracy=0.9 - 0.001 * m) for m in (5, 20, 100)]
     ).sample(frac=1.0, random_state=0)  # fmt: skip
@@ -172,9 +165,7 @@ def test_measures_are_drawn_over_the_setting_with_intervals_and_guessing(
         (plots.curvature, "time", ("largest", "downward")),
     ],
 )
-def test_each_panel_holds_its_settings_column(
-    draw: Callable, x: str, columns: tuple[str, str], assert_legible: Callable, data_of: Data
-) -> None:
+def test_each_panel_holds_its_settings_column(draw: Callable, x: str, columns: tuple[str, str]) -> None:
     flow = a_flow()
     fig = draw(flow)
     for row, setting in enumerate(("m = 2", "m = 3")):
@@ -186,15 +177,13 @@ def test_each_panel_holds_its_settings_column(
     assert_legible(fig)
 
 
-def test_speed_ratios_say_whose_path_it_is_and_label_their_axes(texts_of: Callable, by_gid: Callable) -> None:
+def test_speed_ratios_say_whose_path_it_is_and_label_their_axes() -> None:
     fig = plots.speed_ratios(a_flow())
     assert [list(line.get_ydata()) for line in by_gid(fig, "mark")] == [[1, 1]] * 4
     assert {"at the points along the path of", "equally fast", "0.05", "0.5"} <= set(texts_of(fig))
 
 
-def test_phase_portrait_shows_curves_and_training_apart(
-    texts_of: Callable, assert_legible: Callable, data_of: Data
-) -> None:
+def test_phase_portrait_shows_curves_and_training_apart() -> None:
     flow = a_flow()
     points = pd.concat([a_flow(4).assign(seed=seed) for seed in (0, 1)])
     fig = plots.phase_portrait(flow, points)
@@ -207,9 +196,7 @@ def test_phase_portrait_shows_curves_and_training_apart(
     assert_legible(fig)
 
 
-def test_fixed_focus_curves_are_means_bands_and_closed_forms(
-    assert_legible: Callable, texts_of: Callable, data_of: Data
-) -> None:
+def test_fixed_focus_curves_are_means_bands_and_closed_forms() -> None:
     sweep = a_sweep()
     fig = plots.fixed_focus_curves(
         sweep.sample(frac=1.0, random_state=0), sweep[sweep["seed"] == 0].drop(columns="seed")
@@ -230,7 +217,7 @@ def test_fixed_focus_curves_are_means_bands_and_closed_forms(
     assert over_time.axes[3].get_xlabel() == "time $t$"
 
 
-def test_incentive_over_alpha_takes_the_last_epoch(texts_of: Callable, assert_legible: Callable, data_of: Data) -> None:
+def test_incentive_over_alpha_takes_the_last_epoch() -> None:
     sweep = a_sweep()
     rows = [(name, alpha, 0.25 + 0.5 * alpha) for name in PARADIGMS[:3] for alpha in (0.0, 1.0)]
     fig = plots.incentive_over_alpha(sweep, pd.DataFrame(rows, columns=["paradigm", "alpha", "incentive"]))
@@ -244,7 +231,7 @@ def test_incentive_over_alpha_takes_the_last_epoch(texts_of: Callable, assert_le
     assert_legible(fig)
 
 
-def test_one_steep_curve_does_not_flatten_the_others(texts_of: Callable, assert_legible: Callable) -> None:
+def test_one_steep_curve_does_not_flatten_the_others() -> None:
     assert not any("logarithmic" in text for text in texts_of(plots.incentive_over_alpha(a_sweep())))
     for draw in (plots.incentive_over_alpha, plots.fixed_focus_curves):
         fig = draw(a_sweep(highest=9.0))
@@ -254,7 +241,7 @@ def test_one_steep_curve_does_not_flatten_the_others(texts_of: Callable, assert_
         assert_legible(fig)
 
 
-def test_cost_is_drawn_over_segments_a_column_a_way(data_of: Data, assert_legible: Callable) -> None:
+def test_cost_is_drawn_over_segments_a_column_a_way() -> None:
     rows = [
         (p, way, m, 2.0 * m, m, 3.0 * m, 5.0 * m)
         for p in PARADIGMS[:3]
@@ -274,7 +261,7 @@ def test_cost_is_drawn_over_segments_a_column_a_way(data_of: Data, assert_legibl
         plots.cost_over_segments(costs, {"all": "all at once"})
 
 
-def test_curves_of_all_epochs_are_legible(assert_legible: Callable) -> None:
+def test_curves_of_all_epochs_are_legible() -> None:
     assert_legible(plots.learning_curves(a_history(num_epochs=30), switch_epoch=4, title="digits"))
     assert_legible(plots.caption_curves(a_history(), 4))
     assert_legible(plots.saif_over_tau(some_curves(), title="digits"))

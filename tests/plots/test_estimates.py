@@ -1,11 +1,9 @@
 """Estimates side by side: every mean, interval, repeat and verdict in its panel, row and marker."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
+from drawn import assert_legible, by_gid, data_of, panel, texts_of
 
 from fcamlib import paradigms, plots
 from fcamlib.errors import UserError
@@ -25,9 +23,7 @@ def a_table() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["dataset", "paradigm", "metric", "mean", "low", "high", "n", "values"])
 
 
-def test_summary_draws_every_mean_interval_and_seed_in_its_panel(
-    by_gid: Callable, panel: Callable, texts_of: Callable, data_of: Callable, assert_legible: Callable
-) -> None:
+def test_summary_draws_every_mean_interval_and_seed_in_its_panel() -> None:
     table = a_table()
     fig = plots.accuracy_saif_summary(table)
     names = [label.get_text() for label in fig.axes[0].get_yticklabels()]
@@ -45,7 +41,7 @@ def test_summary_draws_every_mean_interval_and_seed_in_its_panel(
     assert_legible(fig)
 
 
-def test_summary_of_a_single_seed_has_no_interval(by_gid: Callable, panel: Callable, texts_of: Callable) -> None:
+def test_summary_of_a_single_seed_has_no_interval() -> None:
     table = a_table().query("dataset == 'pictures'").assign(low=np.nan, high=np.nan, n=1).drop(columns="values")
     fig = plots.accuracy_saif_summary(table)
     assert by_gid(fig, "interval-saif-soft") == by_gid(fig, "seeds-saif-soft") == []
@@ -54,9 +50,7 @@ def test_summary_of_a_single_seed_has_no_interval(by_gid: Callable, panel: Calla
     assert panel(fig, "pictures (n\u00a0=\u00a01)")
 
 
-def test_folds_are_weighted_by_their_bags_and_each_method_has_its_column(
-    data_of: Callable, outsider: str, assert_legible: Callable
-) -> None:
+def test_folds_are_weighted_by_their_bags_and_each_method_has_its_column(outsider: str) -> None:
     rows = [
         {"repeat": repeat, "fold": fold, "method": method, "n": 3 + fold, "accuracy": value + repeat / 10 + fold / 5}
         for method, value in (("abmil", 0.1), ("soft", 0.4), (outsider, 0.2), ("hybrid", 0.3))
@@ -78,9 +72,7 @@ def test_folds_are_weighted_by_their_bags_and_each_method_has_its_column(
         plots.crossval_accuracy({"a": pd.DataFrame(rows).drop(columns="accuracy")})
 
 
-def test_each_verdict_is_a_mark_at_its_claim_and_task_and_differs_without_colour(
-    by_gid: Callable[[Figure, str], list], assert_legible: Callable
-) -> None:
+def test_each_verdict_is_a_mark_at_its_claim_and_task_and_differs_without_colour() -> None:
     verdicts = [["supported", "contradicted", ""], ["inconclusive", "not tested", "supported"]]
     frame = pd.DataFrame(verdicts, index=["digits", LONG], columns=["D1", "S1", "H1"])
     fig = plots.verdict_matrix(frame)

@@ -1,13 +1,12 @@
 """Heatmaps: which number stands where, the outlined cell of SAIF, and gains in the cell of their networks."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from drawn import assert_legible, by_gid, contrast, panel, texts_of
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from fcamlib import plots
 from fcamlib.errors import UserError
@@ -31,7 +30,7 @@ def printed(ax: Axes) -> dict[tuple[float, float], str]:
     return {(text.get_position()[0] - 0.5, text.get_position()[1] - 0.5): text.get_text() for text in ax.texts}
 
 
-def test_each_cell_is_printed_and_shaded_at_its_scores(panel: Callable) -> None:
+def test_each_cell_is_printed_and_shaded_at_its_scores() -> None:
     fig = plots.focus_prediction_heatmaps({"test": {"hybrid": a_histogram().T, "soft": a_histogram()}})
     ax = panel(fig, "SA")
     cells = printed(ax)
@@ -46,7 +45,7 @@ def test_each_cell_is_printed_and_shaded_at_its_scores(panel: Callable) -> None:
     assert fig.get_supylabel() == "prediction score of the true label, $s_y$"
 
 
-def test_heatmaps_share_one_scale_and_outline_the_saif_cell(by_gid: Callable, assert_legible: Callable) -> None:
+def test_heatmaps_share_one_scale_and_outline_the_saif_cell() -> None:
     histograms = {name: a_histogram() for name in PARADIGMS}
     fig = plots.focus_prediction_heatmaps({"$\\frac 漢": histograms, "test": histograms})
     meshes = [ax.collections[0] for ax in fig.axes[:8]]
@@ -59,7 +58,7 @@ def test_heatmaps_share_one_scale_and_outline_the_saif_cell(by_gid: Callable, as
     assert_legible(plots.focus_prediction_heatmaps({"test": histograms}))
 
 
-def test_data_without_foreground_have_a_card_that_says_so(texts_of: Callable[[Figure], list[str]]) -> None:
+def test_data_without_foreground_have_a_card_that_says_so() -> None:
     nothings: list[dict[str, Any]] = [{}, {"test": {}}]
     for nothing in nothings:
         assert texts_of(plots.focus_prediction_heatmaps(nothing)) == [
@@ -67,7 +66,7 @@ def test_data_without_foreground_have_a_card_that_says_so(texts_of: Callable[[Fi
         ]
 
 
-def test_caption_heatmap_has_a_z_to_the_right_and_s_y_upwards(panel: Callable, assert_legible: Callable) -> None:
+def test_caption_heatmap_has_a_z_to_the_right_and_s_y_upwards() -> None:
     percent = np.array([[10.0, 0.0, 5.0], [0.4, 20.0, 4.6], [0.0, 0.0, 60.0]])  # [a_z bin, s_y bin]
     fig = plots.caption_heatmaps({"soft": percent, "hard": percent.T, "hybrid": percent})
     cells = printed(panel(fig, "SA"))
@@ -76,7 +75,7 @@ def test_caption_heatmap_has_a_z_to_the_right_and_s_y_upwards(panel: Callable, a
     assert_legible(fig)
 
 
-def test_numbers_have_contrast_in_every_cell(contrast: Callable[[Any, Any], float]) -> None:
+def test_numbers_have_contrast_in_every_cell() -> None:
     for percent in np.linspace(0, 100, 201):
         color = CARD if percent >= DARK_CELL else INK
         assert contrast(SHARE_COLORS(SHARE_SCALE(percent)), color) > 4.0, percent
@@ -93,7 +92,7 @@ def gains(**changes: Any) -> pd.DataFrame:
     return pd.DataFrame(rows).assign(**changes)
 
 
-def test_a_gain_stands_in_the_cell_of_its_networks(texts_of: Callable, assert_legible: Callable) -> None:
+def test_a_gain_stands_in_the_cell_of_its_networks() -> None:
     fig = plots.gain_heatmap(gains())
     ax = fig.axes[0]
     cells = printed(ax)

@@ -13,6 +13,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from drawn import by_gid, contrast, linear_rgb
 from IPython.core.formatters import DisplayFormatter
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -24,7 +25,6 @@ from fcamlib.plots.estimates import VERDICT_STYLE
 from fcamlib.plots.look import CARD, FAINT_INK, INK
 from fcamlib.store import Result
 
-Contrast = Callable[[Any, Any], float]
 COLORS = [paradigms.style_of(name).color for name in ("soft", "hard", "lvml", "hybrid")]
 DARK_PAGE = "#14181e"
 CSS = Path(__file__).resolve().parents[2] / "book" / "_static" / "custom.css"
@@ -62,7 +62,7 @@ def test_each_paradigm_has_its_own_colour_marker_and_line() -> None:
     assert len({look.linestyle for look in looks[:4]}) == 4
 
 
-def test_colours_differ_in_a_grey_print_and_hold_on_white_and_dark_pages(contrast: Contrast) -> None:
+def test_colours_differ_in_a_grey_print_and_hold_on_white_and_dark_pages() -> None:
     lightness = [lab(linear_rgb(color))[0] for color in COLORS]
     assert min(abs(one - other) for one, other in combinations(lightness, 2)) > 6.5
     for color in [*COLORS, *(look.color for look in alpha_looks(np.linspace(0, 1, 5)).values())]:
@@ -70,12 +70,6 @@ def test_colours_differ_in_a_grey_print_and_hold_on_white_and_dark_pages(contras
     for color in COLORS:
         assert contrast(color, DARK_PAGE) > 2.8
         assert contrast(on_a_dark_page(color), DARK_PAGE) > 3.0
-
-
-def linear_rgb(color: Any) -> np.ndarray:
-    """Light intensities of a colour's channels."""
-    channels = np.array(to_rgb(color))
-    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
 
 
 # Machado, Oliveira and Fernandes (2009), full deficiency, on linear sRGB.
@@ -94,7 +88,7 @@ def test_colours_stay_apart_for_colour_blind_readers(deficiency: list[list[float
         assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > apart
 
 
-def test_writing_has_contrast_on_the_card_and_on_dark_pages(contrast: Contrast) -> None:
+def test_writing_has_contrast_on_the_card_and_on_dark_pages() -> None:
     for ink in (INK, FAINT_INK):
         assert contrast(ink, CARD) > 7
         assert contrast(on_a_dark_page(ink), DARK_PAGE) > 7
@@ -102,7 +96,7 @@ def test_writing_has_contrast_on_the_card_and_on_dark_pages(contrast: Contrast) 
     assert "filter: invert(1) hue-rotate(180deg)" in CSS.read_text() and "mix-blend-mode: screen" in CSS.read_text()
 
 
-def test_style_ignores_and_restores_the_users_settings(by_gid: Callable) -> None:
+def test_style_ignores_and_restores_the_users_settings() -> None:
     with matplotlib.rc_context({"font.size": 31.0, "axes.grid": False, "lines.linewidth": 9.0}):
         fig = a_figure()
         assert matplotlib.rcParams["font.size"] == 31.0

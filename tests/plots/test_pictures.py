@@ -1,11 +1,11 @@
 """Pictures, series and captions: which segment is framed, whose weight stands where, and names as they are written."""
 
-from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
+from drawn import assert_legible, by_gid, texts_of
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -60,9 +60,7 @@ def a_caption(words: list[str], places: list[int]) -> CaptionExample:
 
 @pytest.mark.parametrize("num_segments", [1, 5, 9, 20])
 @pytest.mark.parametrize("kind", ["mosaics", "gallery"])
-def test_the_frame_surrounds_the_foreground_and_nothing_else(
-    kind: str, num_segments: int, by_gid: Callable, assert_legible: Callable
-) -> None:
+def test_the_frame_surrounds_the_foreground_and_nothing_else(kind: str, num_segments: int) -> None:
     segments, foreground = some_mosaics(3, num_segments)
     names = ["a label longer than most", "automobile", "c"]
     draw = {"mosaics": lambda: plots.sample_mosaics(segments, foreground, names)}
@@ -120,7 +118,7 @@ def test_gallery_bars_and_numbers_are_the_weights_below_their_segment(num_segmen
             assert (number.get_fontweight() == "bold") == (segment == alpha[name][instance].argmax())
 
 
-def test_gallery_marks_right_and_wrong_by_symbol(by_gid: Callable, texts_of: Callable) -> None:
+def test_gallery_marks_right_and_wrong_by_symbol() -> None:
     predictions = {"soft": [1], "hard": [0], "lvml": [2], "hybrid": [1]}
     scores = {"soft": [0.91], "hard": [0.05], "lvml": [0.4], "hybrid": [1.0]}
     fig = a_gallery(1, 5, labels=np.array([1]), predictions=predictions, scores=scores)
@@ -131,7 +129,7 @@ def test_gallery_marks_right_and_wrong_by_symbol(by_gid: Callable, texts_of: Cal
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_names_are_shown_as_they_are_written_and_can_be_saved(name: str, texts_of: Callable, tmp_path: Any) -> None:
+def test_names_are_shown_as_they_are_written_and_can_be_saved(name: str, tmp_path: Any) -> None:
     segments, foreground = some_mosaics(1, 5)
     alone = {"soft": CaptionExample([name], np.full((1, 4), 0.25), np.array([True]))}
     for fig, said in (
@@ -172,7 +170,7 @@ def test_each_series_is_drawn_whole_with_its_weights_below() -> None:
     assert numbered.axes[0].get_title(loc="left").startswith("label: 1;")
 
 
-def test_word_attention_shows_the_picture_and_each_word_with_its_box_and_its_cell(assert_legible: Callable) -> None:
+def test_word_attention_shows_the_picture_and_each_word_with_its_box_and_its_cell() -> None:
     boxes = np.array([[0.25, 0.5, 0.75, 1.0], [np.nan] * 4])
     shown = {"hybrid": a_caption(["bar"], [4]), "soft": a_caption(["a", "dot"], [5, 0])}
     fig = plots.word_attention(np.full((6, 6, 3), 51, dtype=np.uint8), boxes, shown)
@@ -190,7 +188,7 @@ def test_word_attention_shows_the_picture_and_each_word_with_its_box_and_its_cel
     assert_legible(fig)
 
 
-def test_word_attention_wraps_long_captions_and_says_where_there_are_no_words(assert_legible: Callable) -> None:
+def test_word_attention_wraps_long_captions_and_says_where_there_are_no_words() -> None:
     words = [f"w{number}" for number in range(9)]
     fig = plots.word_attention(
         None, np.zeros((0, 4)), {"soft": a_caption(words, list(range(9))), "hard": a_caption([], [])}
