@@ -42,11 +42,12 @@ GAIN_COLORS = LinearSegmentedColormap.from_list("gain", ["#d98c66", "#efcbb8", C
 
 def _cells(ax: Axes, values: Float[np.ndarray, "R C"], texts: Any, colors: Any, scale: Normalize) -> None:
     """Draw one heatmap of unit cells, first row at the bottom, with a text in each."""
+    small = NOTE_SIZE - (1 if values.shape[1] > 4 else 0)
     ax.pcolormesh(values, cmap=colors, norm=scale, edgecolor="#e3e6ea", lw=0.5)
     for row, column in np.ndindex(values.shape):
         dark = colors is SHARE_COLORS and values[row, column] >= DARK_CELL
         text = texts[row][column]
-        size = BODY_SIZE - 2 if text.startswith("<") else NOTE_SIZE if "\n" in text else BODY_SIZE
+        size = BODY_SIZE - 2 if text.startswith("<") else small if "\n" in text else BODY_SIZE
         ax.text(column + 0.5, row + 0.5, text, color=CARD if dark else INK, size=size, ha="center", va="center")
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)

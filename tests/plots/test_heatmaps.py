@@ -82,10 +82,10 @@ def test_numbers_have_contrast_in_every_cell() -> None:
     assert min(contrast(GAIN_COLORS(place), INK) for place in np.linspace(0, 1, 21)) > 6.0
 
 
-def gains(**changes: Any) -> pd.DataFrame:
+def gains(classifiers: str = "ab", **changes: Any) -> pd.DataFrame:
     rows = []
-    for place, (focus, classifier) in enumerate([(f, c) for f in ("linear", "mlp:3x64:batch") for c in ("a", "b")]):
-        row = {"focus": focus, "classifier": classifier, "verdict": "holds", "n": 5}
+    for place, (focus, classifier) in enumerate((f, c) for f in ("linear", "mlp:3x64:batch") for c in classifiers):
+        row = {"focus": focus, "classifier": classifier, "verdict": "supported", "n": 5}
         for metric, mean in (("saif", 0.1 * place - 0.1), ("accuracy", -0.01)):
             row |= {metric: mean, f"{metric}_low": mean - 0.02, f"{metric}_high": mean + 0.02}
         rows.append(row)
@@ -96,7 +96,9 @@ def test_a_gain_stands_in_the_cell_of_its_networks() -> None:
     fig = plots.gain_heatmap(gains())
     ax = fig.axes[0]
     cells = printed(ax)
-    assert cells[0, 0] == f"{MINUS}0.100\n{OR_SO} 0.020\nholds" and cells[1, 1] == f"+0.200\n{OR_SO} 0.020\nholds"
+    assert (
+        cells[0, 0] == f"{MINUS}0.100\n{OR_SO} 0.020\nsupported" and cells[1, 1] == f"+0.200\n{OR_SO} 0.020\nsupported"
+    )
     assert ax.yaxis_inverted() and [label.get_text() for label in ax.get_yticklabels()] == ["linear", "mlp:3x64:batch"]
     shades: Any = ax.collections[0]
     np.testing.assert_allclose(shades.get_array(), [[-0.1, 0.0], [0.1, 0.2]], atol=1e-12)
@@ -107,5 +109,6 @@ def test_a_gain_stands_in_the_cell_of_its_networks() -> None:
         gains(saif_low=np.nan, saif_high=np.nan, verdict="undecided", accuracy=[np.nan, 0, 0, 0])
     )
     assert {"+0.200\nundecided", "diverged"} <= set(texts_of(alone))
+    assert_legible(plots.gain_heatmap(gains("abcdef", verdict="inconclusive")))
     with pytest.raises(UserError, match="lacks the column 'verdict'"):
         plots.gain_heatmap(gains().drop(columns="verdict"))
