@@ -17,7 +17,7 @@ from benchmarks.report import in_fresh_process, peak_memory, report, row, second
 from fcamlib.captioning.decoding import greedy
 from fcamlib.captioning.losses import cross_entropy, place_log_prob, real_words, reinforce_loss, rewards, word_log_prob
 from fcamlib.captioning.model import Captioner, Regions
-from fcamlib.config.caption_runs import CaptionModelConfig
+from fcamlib.config import CaptionModelConfig
 from fcamlib.numerics import PLAIN, reproducible
 
 __all__ = ["benchmark", "table"]

@@ -21,7 +21,7 @@ import torch
 from benchmarks import plain
 from benchmarks.report import Row, in_fresh_process, in_turn, peak_memory, report, row, seconds, table
 from fcamlib.computing import build_model
-from fcamlib.config import ModelConfig, MosaicsConfig, Paradigm, Phase, RunConfig, TrainingConfig
+from fcamlib.config import ModelConfig, MosaicsConfig, Phase, RunConfig, TrainingConfig
 from fcamlib.data import mosaics
 from fcamlib.data.pictures import Pictures
 from fcamlib.data.sdc import SDCTask
@@ -60,7 +60,7 @@ class Sizes:
         )  # fmt: skip
         names = ("batch_size", "threads", "device", "precision")
         training = TrainingConfig.model_validate({name: getattr(self, name) for name in names})
-        phases = (Phase(paradigm=cast(Paradigm, paradigm), epochs=1, learning_rates=(RATE,)),)
+        phases = (Phase(paradigm=paradigm, epochs=1, learning_rates=(RATE,)),)
         model = ModelConfig(focus="cifar10", classifier="cifar10")
         return RunConfig(data=data, model=model, phases=phases, training=training, seed=0)
 

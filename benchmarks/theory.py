@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from benchmarks import plain
 from benchmarks.report import Row, in_turn, report, row, seconds, table
-from fcamlib.config.fixed_focus import FixedFocusConfig, fixed_focus_experiment
+from fcamlib.config import FixedFocusConfig, fixed_focus_experiment
 from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.theory.ensemble import DIFFERENCE, Member

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fcamlib import __version__
-from fcamlib.config import RunConfig, experiment
+from fcamlib.config import Grid, RunConfig, experiment
 from fcamlib.errors import DivergenceError, UserError, one_line
-from fcamlib.options import ONE_RUN, GroupedCommand, experiment_options
+from fcamlib.options import ONE_RUN, GroupedCommand
+from fcamlib.options import options as parameter_options
 from fcamlib.profiles import grids
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def main() -> None:
               help="a run's config.json, in place of the options; may be given several times")  # fmt: skip
 @click.option("--fresh", is_flag=True, help="compute even where the store has the run")
 @click.option("--json", "as_json", is_flag=True, help="print the summary as JSON")
-@experiment_options(single=True)
+@parameter_options(Grid, ONE_RUN, {"paradigms": "hybrid", "seeds": "0"})
 def run_command(config_paths: tuple[Path, ...], fresh: bool, as_json: bool, **options: str | None) -> None:
     """Train one model, or show its stored run.
 
@@ -162,7 +163,7 @@ def run_command(config_paths: tuple[Path, ...], fresh: bool, as_json: bool, **op
 @click.option("--estimate", is_flag=True, help="the same, after a few training steps have been timed")
 @click.option("--fresh", is_flag=True, help="compute even what the store has")
 @click.option("--json", "as_json", is_flag=True, help="print each summary as one line of JSON")
-@experiment_options(single=False)
+@parameter_options(Grid)
 def grid_command(
     profile: Path | None, list_only: bool, estimate: bool, fresh: bool, as_json: bool, **options: str | None
 ) -> None:

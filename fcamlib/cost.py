@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fcamlib import paths
 from fcamlib.chunked import kept_of_each, output_in_chunks
-from fcamlib.config.cost import CostExperiment
+from fcamlib.config import CostExperiment
 from fcamlib.data.sdc import Bank, SDCData, distinct, every_occurrence
 from fcamlib.errors import DataError
 from fcamlib.fcam import FCAM, PARADIGMS, FCAMOutput

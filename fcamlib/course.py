@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fcamlib import store
-from fcamlib.config.course import CourseConfig
+from fcamlib.config import CourseConfig
 from fcamlib.metrics import HISTOGRAM_EDGES
 from fcamlib.store import Stored
 

@@ -15,7 +15,7 @@ import torch
 from fcamlib import metrics
 from fcamlib.checkpoint import Row
 from fcamlib.computing import build_model, require_same_data, shown_segments, task
-from fcamlib.config.course import CourseConfig
+from fcamlib.config import CourseConfig
 from fcamlib.course import CELLS, EXAMPLES
 from fcamlib.data.sdc import SDCData
 from fcamlib.evaluation import Scores, evaluate, evaluating, outputs

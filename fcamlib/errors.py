@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+
+LONGEST = 200  # characters of a value that a message repeats
 
 
 class UserError(ValueError):
@@ -34,61 +37,57 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def explain(error: ValidationError, model: type[BaseModel], called: Mapping[str, str] | None = None) -> str:
-    """The first fault of a validation error as one sentence: field, value, what is allowed.
+def shown(value: Any, longest: int = LONGEST) -> str:
+    """A value as a message repeats it: shortened, and without characters that cannot be printed."""
+    try:
+        text = str(value) if isinstance(value, str | Path) else repr(value)
+    except ValueError:  # Python does not write numbers of more than 4,300 digits
+        return "a number with thousands of digits"
+    text = text if len(text) <= longest else text[: longest - 3] + "..."
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
-    Parameters
-    ----------
-    error : ValidationError
-    model : type
-        The configuration that was to be made.
-    called : mapping, optional
-        Names that the user knows fields by, where they differ.
+
+def unknown_name(name: str, known: Iterable[str]) -> str:
+    """The sentence for a parameter that does not exist."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    return f"'{shown(name)}' is not a parameter: {hint}known are {', '.join(known)}."
+
+
+def explain(
+    error: ValidationError, model: type[BaseModel], called: Mapping[str, str] | None = None, within: str = ""
+) -> str:
+    """The first fault of a validation error of `model` as one sentence: field, value, what is allowed.
+
+    `called` holds the names that the user knows fields by, where they differ; `within` stands before every name.
     """
     fault = error.errors(include_url=False)[0]
-    if fault["type"] == "value_error":  # written by a validator of `model`
-        return fault["msg"].removeprefix("Value error, ") + "."
-    if not fault["loc"]:
+    if fault["type"] == "value_error":  # written by a validator
+        return fault["msg"].removeprefix("Value error, ").rstrip(".") + "."
+    path = [part for part in fault["loc"] if isinstance(part, str)] or [str(part) for part in fault["loc"][:1]]
+    if not path:
         return f"{_needed(fault)}."
-    path = [part for part in fault["loc"] if isinstance(part, str)] or [str(fault["loc"][0])]
-    owner, place = _owner(model, path)
-    name = ".".join([*place[:-1], (called or {}).get(place[-1], place[-1])])
+    owner, field = model, None
+    for part in path:
+        owner = _model(field.annotation) if field else owner
+        field = owner.model_fields.get(part)
+    name = within + ".".join([*path[:-1], (called or {}).get(path[-1], path[-1])])
     if fault["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(place[-1], owner.model_fields, n=1)
-        hint = f"did you mean '{near[0]}'? " if near else ""
-        return f"'{name}' is not a parameter: {hint}known are {', '.join(owner.model_fields)}."
-    field = owner.model_fields.get(place[-1])
+        return unknown_name(name, owner.model_fields)
     about = field.description if field and field.description else ""
     if fault["type"] == "missing":
         return f"{name} is missing: give {about or 'it'}."
-    value = repr(fault["input"])
-    shown = value if len(value) <= 60 else value[:57] + "..."
-    return f"{name}={shown} is not allowed: {_needed(fault)}" + (f" ({about})." if about else ".")
+    value = fault["input"]
+    value = shown(repr(value) if isinstance(value, str) else value, 60)
+    return f"{name}={value} is not allowed: {_needed(fault)}" + (f" ({about})." if about else ".")
 
 
-def _owner(model: type[BaseModel], path: list[str]) -> tuple[type[BaseModel], list[str]]:
-    """The model, `model` or one nested in it, that holds the field at `path`, and the path without names of classes.
-
-    Where a field can hold several models, pydantic names the one it took by a part of its own: the class's name.
-    """
-    place: list[str] = []
-    nested: dict[str, type[BaseModel]] = {}
-    for name in path:
-        if name in nested:
-            model = nested[name]
-            continue
-        if len(nested) == 1:
-            (model,) = nested.values()
-        place.append(name)
-        nested = _models(model.model_fields[name].annotation) if name in model.model_fields else {}
-    return model, place
-
-
-def _models(annotation: Any) -> dict[str, type[BaseModel]]:
-    """The models that an annotation can hold, by name."""
+def _model(annotation: Any) -> type[BaseModel]:
+    """The first model that an annotation can hold."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return {annotation.__name__: annotation}
-    return {name: model for part in get_args(annotation) for name, model in _models(part).items()}
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _model(part)) is not BaseModel), BaseModel)
 
 
 def _needed(fault: Any) -> str:
@@ -100,18 +99,17 @@ def _needed(fault: Any) -> str:
         "bool": "give true or false",
         "string": "give text",
         "tuple": "give a list, such as 1,2",
-        "literal": f"choose {str(context.get('expected', '')).removeprefix(chr(39) * 2 + ', ')}",
+        "literal": f"choose {context.get('expected')}",
         "too_short": f"give at least {context.get('min_length')} of them",
+        "too_long": f"give at most {context.get('max_length')} of them",
         "greater_than": f"give more than {context.get('gt')}",
         "greater_than_equal": f"give {context.get('ge')} or more",
         "less_than": f"give less than {context.get('lt')}",
         "less_than_equal": f"give {context.get('le')} or less",
         "finite_number": "give a finite number",
+        "multiple_of": f"give a multiple of {context.get('multiple_of')}",
         "json_invalid": f"it is not JSON ({context.get('error')})",
         "model_type": "names with their values are needed",
     }
     kind = str(fault["type"])
     return words.get(kind) or words.get(kind.split("_", 1)[0]) or fault["msg"][0].lower() + fault["msg"][1:]
-
-
-__all__ = ["DataError", "DivergenceError", "StoreError", "UserError", "explain", "one_line"]

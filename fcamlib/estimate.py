@@ -48,7 +48,7 @@ def phase_seconds(phase: Phase, num_train: int, batch_size: int, evaluate_every:
 
 def kind(config: RunConfig, phase: Phase) -> str:
     """What the seconds of an epoch depend on, but for the number of training instances, which they grow with."""
-    portable = config.portable()  # a folder of pictures may lie elsewhere
+    portable = config.portable  # a folder of pictures may lie elsewhere
     parts = (
         portable.data.model_dump(mode="json", exclude={"num_train"}),
         config.model.model_dump(mode="json"),

@@ -44,7 +44,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from fcamlib.config.networks import network_fault, network_shape, register_network
+from fcamlib.config import network_fault, network_shape, register_network
 from fcamlib.errors import UserError
 
 Shape = tuple[int, ...]

@@ -27,8 +27,7 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from fcamlib import paths
-from fcamlib.config import RunConfig, StoredConfig
-from fcamlib.config.stored import compute_of, read
+from fcamlib.config import RunConfig, StoredConfig, read
 from fcamlib.errors import StoreError, explain
 
 if TYPE_CHECKING:
@@ -177,7 +176,7 @@ def get(
         if not fresh and (found := find(config, recorded, report=False)):  # by a process that this one waited for
             return found
         _described(config)  # a config that cannot be written is refused before anything is computed
-        module, function = compute_of(config).split(":")
+        module, function = config.compute.split(":")
         scratch = writable(partial_dir(config))
         return write(config, *getattr(import_module(module), function)(config, progress or (lambda row: None), scratch))
 
@@ -213,7 +212,7 @@ def record(result: Result[ConfigT], root: Path | None = None) -> Result[ConfigT]
     if (root := root or paths.recorded_dir()) is None:
         raise StoreError("`fcam record` needs a source checkout: run it from an editable install of one.")
     content = {name: (result.folder / name).read_bytes() for name in RECORDED_FILES if (result.folder / name).exists()}
-    content["config.json"] = _described(result.config.portable())
+    content["config.json"] = _described(result.config.portable)
     writable(root, "folder of recorded results", "make it writable")
     _put(root / result.folder.name, content)
     return Result(root / result.folder.name)

@@ -18,8 +18,7 @@ from benchmarks.__main__ import main
 from benchmarks.plain import copy_of
 from fcamlib import numerics
 from fcamlib.captioning.model import Captioner
-from fcamlib.config import Phase, TrainingConfig
-from fcamlib.config.caption_runs import CaptionModelConfig
+from fcamlib.config import CaptionModelConfig, Phase, TrainingConfig
 from fcamlib.data.sdc import Bank, SDCData, SDCTask, distinct
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM, PARADIGMS

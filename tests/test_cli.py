@@ -22,9 +22,8 @@ from PIL import Image
 
 from fcamlib import __version__, options, paths, progress, store
 from fcamlib.__main__ import main
-from fcamlib.config import EXPERIMENTS, all_datasets, experiment
+from fcamlib.config import Grid, experiment
 from fcamlib.errors import DivergenceError
-from fcamlib.runs import run
 
 ROOT = Path(__file__).resolve().parent.parent
 # Arguments of a run that takes a second.
@@ -110,16 +109,17 @@ def test_help_names_every_option_of_every_command() -> None:
 
 
 def test_help_of_run_groups_every_parameter_with_its_meaning_and_default() -> None:
-    every = sorted({name for domain in EXPERIMENTS for name in domain.model_fields})
-    assert sorted(name for names in options.GROUPS.values() for name in names) == every
     text = " ".join(fcam("run", "--help").stdout.split())
     sections = re.split(rf" (Options|{'|'.join(options.GROUPS)}): (?=-)", text)
     assert sections[1::2] == ["Options", *options.GROUPS]
     inside = dict(zip(sections[1::2], sections[2::2], strict=True))
     assert "--seed N" in inside["Training"] and "--seeds" not in text and "--paradigm NAME" in inside["Training"]
+    for kind, source in Grid.sources().items():
+        names = Grid.known(f"{kind}:x" if source.path else kind).keys() - {"paradigms", "seeds"}
+        assert all(f"--{name.replace('_', '-')} " in text for name in names)
     for part in (
-        "--num-train N training instances: mosaics, posts, series or bags [default: 2000 for digits; ",
-        "[default: 0,1,2 of digits; airplane,automobile,bird of cifar10; the animals and people of cifar100; needed",
+        "--num-train N training mosaics [default: 2000 for digits; ",
+        "[default: 0,1,2 for digits; airplane,automobile,bird for cifar10; ",
         "--paper-split true|false draw test mosaics from training pictures, as the public scripts do [default: false]",
     ):
         assert part in inside["Task"]
@@ -192,25 +192,26 @@ def test_fresh_computes_again(tmp_path: Path) -> None:
 MISTAKES = {
     ("run", "--num-segments", "many"): "num_segments='many' is not allowed: give a whole number (segments of a mosaic, "
     "one of them foreground).",
-    ("run", "--seed", "x"): "seed='x' is not allowed: give a whole number (seeds; each draws mosaics, initial weights "
-    "and batch order).",
+    ("run", "--seed", "x"): "seed='x' is not allowed: give a whole number (each draws instances, initial "
+    "weights and batch order).",
     ("run", "--seed", "0,1"): "seed=0,1 is more than one: `fcam run` trains one, `fcam grid` several.",
     ("run", "--paradigm", "[soft, hard]"): "paradigm=[soft, hard] is more than one: `fcam run` trains one, `fcam grid` "
     "several.",
-    ("run", "--paradigm", "medium"): "paradigm='medium' is not allowed: choose 'soft', 'hard', 'lvml' or 'hybrid' "
-    "(any of soft, hard, lvml, hybrid).",
-    ("run", "--paradigm", ""): "paradigm='' is not allowed: give at least 1 of them (any of soft, hard, lvml, hybrid).",
+    ("run", "--paradigm", "medium"): "paradigm='medium' is not allowed: choose soft, hard, lvml, logit_mixture "
+    "or hybrid (any of soft, hard, lvml, hybrid, logit_mixture).",
+    ("run", "--paradigm", ""): "paradigm='' is not allowed: give at least 1 of them (any of soft, hard, lvml, "
+    "hybrid, logit_mixture).",
     ("run", "--epochs", "1"): "switch_epoch=0 does not lie inside epochs=1: the hybrid needs at least one epoch of "
     "soft and one of hard attention.",
     ("run", "--dataset", "mnist"): "dataset='mnist' is unknown: choose digits, cifar10, cifar100, "
-    f"{', '.join(all_datasets()[3:-1])} or bags:PATH.",
+    "keywords, hatexplain, motifs, clouds, folder:PATH, hatexplain:PATH, text:PATH, series:PATH or bags:PATH.",
     ("run", "--foreground", "0,x"): "foreground names 'x', which is not a class of dataset='digits': choose from "
     "0, 1, 2, 3, 4, 5, 6, 7, 8, 9.",
     ("run", "--image-size", "16"): "image_size=16 does not fit dataset='digits', whose pictures have 8 pixels a side: "
     "leave image_size out.",
     ("run", "--focus-network", "cifar10"): "segments of shape (1, 8, 8) do not fit the CIFAR networks, which take "
     "(3, 32, 32): set image_size to the network's, or choose the network 'mlp' or 'linear'.",
-    ("grid", "--seeds", "0,-1"): "seeds='-1' is not allowed: give 0 or more (seeds; each draws mosaics, initial "
+    ("grid", "--seeds", "0,-1"): "seeds='-1' is not allowed: give 0 or more (each draws instances, initial "
     "weights and batch order).",
     ("grid", "none.yaml"): "the profile 'none.yaml' cannot be read as YAML ([Errno 2] No such file or directory: "
     "'none.yaml').",
@@ -341,13 +342,15 @@ def test_a_grid_trains_what_is_missing_and_goes_on_where_a_run_diverges(monkeypa
     listed = fcam(*arguments, "--list").stdout
     assert listed.startswith("".join(f"{name}  to do\n" for name in names) + "No stored run on this hardware (")
 
+    get = store.get
+
     def diverging(config: Any, *rest: Any, **named: Any) -> store.Run:
         if config.paradigm == "hard":
             raise DivergenceError("the hard loss became NaN.")
-        return run(config, *rest, **named)
+        return get(config, *rest, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr("fcamlib.runs.run", diverging)
+        patch.setattr(store, "get", diverging)
         result = fcam(*arguments)
         assert refused(fcam("run", "--paradigm", "hard", *SMALL_OPTIONS)) == "the hard loss became NaN."
     assert result.exit_code == 1

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fcamlib import cost, paths
-from fcamlib.config.cost import CostExperiment
+from fcamlib.config import CostExperiment
 from fcamlib.errors import DataError
 from fcamlib.fcam import PARADIGMS
 

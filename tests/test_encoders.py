@@ -11,7 +11,7 @@ from scipy.special import softmax
 from torch import Tensor
 from torch.testing import assert_close
 
-from fcamlib.config.text import TEXT_ENCODERS
+from fcamlib.config import Text
 from fcamlib.data.sdc import Bank, SDCData, SDCTask, distinct, every_occurrence
 from fcamlib.encoders import EMBEDDING_DIM, ENCODERS, NUM_HEADS, Transformer, build_encoder, positions
 from fcamlib.errors import UserError
@@ -73,7 +73,7 @@ def test_networks_have_the_sizes_of_the_paper() -> None:
 
 
 def test_names_known_to_the_configuration_exist() -> None:
-    assert set(TEXT_ENCODERS) <= set(ENCODERS)
+    assert set(Text.encoders) <= set(ENCODERS)
 
 
 @pytest.mark.parametrize("paradigm", PARADIGMS)
@@ -88,7 +88,7 @@ def test_each_word_once_equals_every_place(paradigm: str, dtype: torch.dtype, to
 
 
 @pytest.mark.parametrize("paradigm", PARADIGMS)
-@pytest.mark.parametrize("encoder", TEXT_ENCODERS)
+@pytest.mark.parametrize("encoder", Text.encoders)
 def test_padding_changes_no_number(encoder: str, paradigm: str) -> None:
     fcam = model(encoder)
     wanted = numbers(fcam, task().splits["train"], paradigm)
@@ -99,7 +99,7 @@ def test_padding_changes_no_number(encoder: str, paradigm: str) -> None:
                 assert_close(a, b, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("encoder", TEXT_ENCODERS)
+@pytest.mark.parametrize("encoder", Text.encoders)
 def test_a_post_scores_alike_alone_and_beside_longer_ones(encoder: str) -> None:
     fcam = model(encoder)
     together = evaluate(fcam, task().splits["train"])
@@ -148,7 +148,7 @@ def test_transformer_equals_loops_over_heads_and_words() -> None:
         np.testing.assert_allclose(got[row, : len(post)], wanted, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("encoder", TEXT_ENCODERS)
+@pytest.mark.parametrize("encoder", Text.encoders)
 def test_one_word_512_words_and_unknown_words_only(encoder: str) -> None:
     fcam = model(encoder)
     long = [1 + i % (NUM_WORDS - 1) for i in range(512)]
@@ -164,7 +164,7 @@ def test_one_word_512_words_and_unknown_words_only(encoder: str) -> None:
         assert scores["soft"].a_z[2] == pytest.approx(1 / 3, abs=1e-12)
 
 
-@pytest.mark.parametrize("encoder", TEXT_ENCODERS)
+@pytest.mark.parametrize("encoder", Text.encoders)
 def test_initial_weights_come_from_the_generator_alone(encoder: str) -> None:
     torch.manual_seed(3)
     before = torch.random.get_rng_state()

@@ -187,7 +187,7 @@ def test_a_run_in_64_bits_uses_the_processor_wherever_it_is() -> None:
 def test_a_recorded_run_tells_of_pictures_that_lie_elsewhere_here() -> None:
     asked = config_of("soft")
     asked = asked.model_copy(update={"data": asked.data.model_copy(update={"source": "folder:/here/flowers"})})
-    kept = asked.portable()
+    kept = asked.portable
     assert kept.data.source == "folder:flowers"
     known = estimate.paces([stored(kept, {0: [2.0] * 6})], lambda config: HERE)
     assert seconds_like_stored(asked, known) == 12.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fcamlib.config import Experiment
+from fcamlib.config import Grid
 from fcamlib.errors import UserError
 from fcamlib.notebook import parameters
 
@@ -19,9 +19,9 @@ def namespace(injected: str = "", **names: Any) -> dict[str, Any]:
 
 def test_fields_are_taken_and_other_names_left_alone() -> None:
     found = parameters(namespace(seeds="[3, 4]", num_segments="7", fig=object(), store=pytest, momentum=0.5))
-    assert isinstance(found, Experiment)
+    assert isinstance(found, Grid)
     assert found.seeds == (3, 4)
-    assert found.num_segments == 7
+    assert found.task.num_segments == 7  # type: ignore[attr-defined]
     assert found.momentum == 0.5
 
 

@@ -18,8 +18,7 @@ import yaml
 from benchmarks import report
 from fcamlib import paths, plots, store, tables
 from fcamlib.claims import verdict
-from fcamlib.config import MosaicsConfig, experiment
-from fcamlib.config.flow import FlowExperiment
+from fcamlib.config import FlowExperiment, MosaicsConfig, experiment
 from fcamlib.metrics import t_interval
 from fcamlib.runs import run_all
 from fcamlib.store import Run

@@ -21,13 +21,13 @@ from fcamlib.config import (
     CaptionRunConfig,
     FixedFocusConfig,
     FixedFocusExperiment,
+    FlowExperiment,
     MosaicsConfig,
     OrthogonalConfig,
     SeriesConfig,
     TextConfig,
     study_experiment,
 )
-from fcamlib.config.flow import FlowExperiment
 from fcamlib.runs import run_all
 from fcamlib.theory import tables as theory_tables
 from fcamlib.theory.sweep import sweep

@@ -12,7 +12,7 @@ from typing import Any
 
 from nbformat import NotebookNode
 
-from fcamlib.config.base import Frozen
+from fcamlib.config import Parameters
 from fcamlib.notebook import INJECTED, parameters
 
 
@@ -26,7 +26,7 @@ def given_parameters(notebook: NotebookNode) -> dict[str, Any]:
     return _assigned(notebook, "injected-parameters")
 
 
-def checked(notebook: NotebookNode, given: Mapping[str, Any]) -> Frozen:
+def checked(notebook: NotebookNode, given: Mapping[str, Any]) -> Parameters:
     """The notebook's parameters with those `given`, checked by the class that its own cells name.
 
     Raises
@@ -40,7 +40,7 @@ def checked(notebook: NotebookNode, given: Mapping[str, Any]) -> Frozen:
     return parameters(namespace) if model is None else parameters(namespace, model)
 
 
-def digest(experiment: Frozen) -> str:
+def digest(experiment: Parameters) -> str:
     """The first 8 hex digits of the sha256 of all parameters, defaults filled in, as canonical JSON."""
     content = json.dumps(experiment.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(content.encode()).hexdigest()[:8]
@@ -56,7 +56,7 @@ def command(path: str, notebook: NotebookNode, given: Mapping[str, Any]) -> str:
     return shlex.join(parts)
 
 
-def parameters_class(notebook: NotebookNode) -> type[Frozen] | None:
+def parameters_class(notebook: NotebookNode) -> type[Parameters] | None:
     """The class that the notebook hands to `notebook.parameters`; None where the data set decides."""
     modules: dict[str, str] = {}
     for statement in _statements(notebook):

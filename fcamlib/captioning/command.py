@@ -6,58 +6,23 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import TYPE_CHECKING
 
 import click
 
-from fcamlib.config.caption_runs import CAPTION_DEFAULTS, CaptionExperiment, CaptionRunConfig, caption_experiment
+from fcamlib.config import CaptionGrid, CaptionRunConfig, caption_experiment
 from fcamlib.errors import DivergenceError, one_line
-from fcamlib.options import GroupedCommand, GroupedOption
+from fcamlib.options import ONE_RUN, GroupedCommand, options
 
 if TYPE_CHECKING:
     from fcamlib.checkpoint import Row
-
-_TRAINING = (
-    "paradigms", "seeds", "epochs", "switch_epoch", "encoder_learning_rate", "decoder_learning_rate",
-    "later_encoder_learning_rate", "later_decoder_learning_rate", "batch_size", "gradient_clip", "teacher_forcing",
-    "baseline_momentum", "credit", "entropy_weight",
-)  # fmt: skip
-_NETWORKS = (
-    "encoder", "region_dim", "attention_dim", "embedding_dim", "hidden_dim", "start_state", "state_sees", "max_words",
-)  # fmt: skip
-_COMPUTATION = ("precision", "threads", "device", "evaluate_every")
-_GROUPS = {"Training": _TRAINING, "Networks": _NETWORKS, "Computation": _COMPUTATION}
-_ALSO = {"paradigms": "--paradigm", "seeds": "--seed"}  # one of them is usual
-
-
-def caption_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """An option for every field of `CaptionExperiment`; values stay text and are checked by it."""
-    for name, field in reversed(CaptionExperiment.model_fields.items()):
-        kind: Any = field.annotation
-        metavar = "A,B,..." if get_origin(kind) is tuple else {int: "N", float: "X"}.get(kind, "NAME")
-        names = [*([_ALSO[name]] if name in _ALSO else []), f"--{name.replace('_', '-')}"]
-        group = next((title for title, fields in _GROUPS.items() if name in fields), "Task")
-        default = _default(name, field.default)
-        about = f"{field.description}  [default: {default}]" if default else str(field.description)
-        command = click.option(*names, name, cls=GroupedOption, group=group, metavar=metavar, help=about)(command)
-    return command
-
-
-def _default(name: str, default: Any) -> str:
-    """A default as people read it; that of the data sources where they have their own."""
-    by_source = {source: str(values[name]) for source, values in CAPTION_DEFAULTS.items() if name in values}
-    if default in (0, "", ()) and by_source:
-        if len(set(by_source.values())) == 1:
-            return next(iter(by_source.values()))
-        return ", ".join(f"{value} for {source}" for source, value in by_source.items())
-    return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
 @click.command("caption", cls=GroupedCommand, short_help="Train a captioning model with attention over regions.")
 @click.option("--fresh", is_flag=True, help="compute even where the store has the run")
 @click.option("--json", "as_json", is_flag=True, help="print each summary as one line of JSON")
-@caption_options
-def caption_command(fresh: bool, as_json: bool, **options: str | None) -> None:
+@options(CaptionGrid, also=ONE_RUN)
+def caption_command(fresh: bool, as_json: bool, **given_options: str | None) -> None:
     """Train a captioning model that attends to regions of a picture anew for every word, or show its stored run.
 
     Every paradigm has two phases: soft attention twice, hard attention twice, and the hybrid soft then hard, from the
@@ -69,7 +34,7 @@ def caption_command(fresh: bool, as_json: bool, **options: str | None) -> None:
       fcam caption --paradigm soft,hard,hybrid --seed 0,1,2
       fcam caption --dataset coco:PATH --device cuda     MSCOCO 2014 in PATH
     """
-    configs = caption_experiment({name: value for name, value in options.items() if value is not None}).configs()
+    configs = caption_experiment({name: value for name, value in given_options.items() if value is not None}).configs()
     from fcamlib.captioning.runs import caption_run
     from fcamlib.numerics import keep_freed_memory
 

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from fcamlib.config.caption_runs import CaptionModelConfig
+from fcamlib.config import CaptionModelConfig
 from fcamlib.errors import UserError
 
 Context = Literal["soft", "mode", "drawn", "given"]

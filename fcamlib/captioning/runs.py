@@ -1,7 +1,7 @@
 """Aliases of the store, to be removed."""
 
 from fcamlib import store
-from fcamlib.config.caption_runs import CaptionRunConfig
+from fcamlib.config import CaptionRunConfig
 from fcamlib.store import Result
 
 CaptionRun = Result[CaptionRunConfig]

@@ -38,8 +38,7 @@ from fcamlib.captioning.losses import (
 from fcamlib.captioning.model import Captioner, Context
 from fcamlib.captioning.packed import read
 from fcamlib.checkpoint import Row, load, save, seconds_between
-from fcamlib.config import TrainingConfig
-from fcamlib.config.caption_runs import CaptionRunConfig, CaptionTrainingConfig
+from fcamlib.config import CaptionRunConfig, CaptionTrainingConfig, TrainingConfig
 from fcamlib.data.captions import CaptionTask, caption_task
 from fcamlib.errors import DivergenceError
 from fcamlib.evaluation import evaluating

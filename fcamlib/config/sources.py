@@ -1,54 +1,81 @@
-"""Where data come from: names of sources, `kind:PATH` for a user's own, and fingerprints of files."""
+"""Data sources: names, `kind:PATH` for a user's own data, and sources that other packages register.
+
+| field      | meaning                                                                        |
+|------------|--------------------------------------------------------------------------------|
+| `task`     | class of `fcamlib.config.tasks` that describes the data                        |
+| `loader`   | "module:function", called with a task and a seed; imported when data are drawn |
+| `title`    | what the data are, in a few words                                              |
+| `defaults` | parameter -> value where a user gives none                                     |
+| `path`     | what the PATH of `kind:PATH` is; empty: the source takes none                  |
+| `optional` | whether the source goes without a path too                                     |
+| `without`  | parameters of the task or the training that have no effect on this source      |
+
+A module that the environment variable FCAM_PLUGINS names (several: comma-separated) is imported before parameters
+or configs are read; it calls `register_source`, `fcamlib.networks.register` or `fcamlib.paradigms.register`.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from fcamlib import paths
-from fcamlib.config.base import Frozen
-from fcamlib.errors import DataError
+from fcamlib.errors import DataError, UserError, shown
 
-FILE_ENDINGS = (".npz", ".jsonl", ".json")  # left out of the names of runs
-SAME_EVERYWHERE = ("hatexplain", "coco")  # with a path or without: one data set, told apart by its fingerprint alone
-_FOLDERS = ("folder", "hatexplain", "coco")
-_WANTED = {
-    "folder": "give the path of a folder that holds train/<class>/ and test/<class>/ with pictures",
-    "hatexplain": "give the path of the folder that holds dataset.json and post_id_divisions.json",
-    "coco": "give the path of the folder that holds annotations/, train2014/ and val2014/",
-    "text": "give the path of a file with one JSON object a line, or of a folder with train.jsonl and test.jsonl",
-    "series": "give the path of an .npz file of series",
-    "bags": "give the path of an .npz file of bags",
-}
+if TYPE_CHECKING:
+    from fcamlib.config.tasks import Task
+
+FILE_ENDINGS = (".npz", ".jsonl", ".json")  # left out of the names of results
 
 
-class TaskConfig(Frozen):
-    """What a run is trained and tested on: a data source, and how instances are made of it."""
+@dataclass(frozen=True)
+class Source:
+    """A kind of data source; the fields are explained above."""
 
-    source: str = Field(description="name of the data source, or kind:PATH")
-    fingerprint: str = Field("", description="sha256 of the user's own data, see `source_fingerprint`")
+    task: type[Task]
+    loader: str
+    title: str
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    path: str = ""
+    optional: bool = False
+    without: tuple[str, ...] = ()
 
-    @property
-    @abstractmethod
-    def slug(self) -> str:
-        """The task in the name of a run."""
 
-    @property
-    @abstractmethod
-    def described(self) -> str:
-        """Size of the task in words, as titles show it behind the source's name."""
+SOURCES: dict[str, Source] = {}
 
-    def current_fingerprint(self) -> str:
-        """Fingerprint of the data as they lie there now; empty for sources that come with a checksum of their own."""
-        return source_fingerprint(self.source) if ":" in self.source else ""
+
+def register_source(kind: str, source: Source) -> None:
+    """Make a source known to the command line, notebooks, profiles and the store; a name that is taken is replaced."""
+    SOURCES[kind] = source
+
+
+def load_plugins() -> None:
+    """Import the modules that FCAM_PLUGINS names, from the working folder too."""
+    names = [name.strip() for name in os.environ.get("FCAM_PLUGINS", "").split(",") if name.strip()]
+    if names and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    for name in names:
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise UserError(f"FCAM_PLUGINS names '{shown(name)}', which cannot be imported ({error}).") from None
+
+
+def written(kinds: Mapping[str, Source]) -> list[str]:
+    """Sources as a user writes them: digits, folder:PATH."""
+    bare = [kind for kind, source in kinds.items() if not source.path or source.optional]
+    return bare + [f"{kind}:PATH" for kind, source in kinds.items() if source.path]
 
 
 def portable_source(source: str) -> str:
     """The data source without the part of a path that only one machine knows."""
     kind, colon, path = source.partition(":")
-    if kind in SAME_EVERYWHERE:
+    if kind in SOURCES and SOURCES[kind].optional:  # one data set wherever it lies, told apart by its fingerprint
         return kind
     return f"{kind}:{Path(path).name}" if colon else source
 
@@ -66,25 +93,23 @@ def short_source(source: str) -> str:
 def source_path(source: str) -> Path:
     """The file or folder of a `kind:PATH` source: as given, else inside the data folder; without a path, the latter.
 
-    Raises `DataError` in one sentence where neither exists; `folder:` and `hatexplain:` need a folder.
+    Raises `DataError` in one sentence where neither exists.
     """
     kind, colon, path = source.partition(":")
     if not colon:
         return paths.data_dir() / kind
-    given = Path(path).expanduser()
-    candidates = [given] if given.is_absolute() else [Path.cwd() / given, paths.data_dir() / given]
-    for candidate in candidates:
-        if candidate.is_dir() if kind in _FOLDERS else candidate.exists():
-            return candidate
-    looked, what = " nor ".join(f"'{c}'" for c in candidates), "folder" if kind in _FOLDERS else "file"
-    wanted = _WANTED.get(kind, "give its path")
+    what = SOURCES[kind].path if kind in SOURCES else "file or folder"
+    is_folder = what.startswith("folder")
+    try:
+        given = Path(path).expanduser()
+        candidates = [given] if given.is_absolute() else [Path.cwd() / given, paths.data_dir() / given]
+        found = [place for place in candidates if (place.is_dir() if is_folder else place.exists())]
+    except (OSError, RuntimeError, ValueError) as error:  # a name too long, an unknown ~user, a NUL in the name
+        raise DataError(f"dataset='{shown(source)}' names no path that can be looked up ({error}).") from None
+    if found:
+        return found[0]
+    looked = " nor ".join(f"'{shown(place)}'" for place in candidates)
     raise DataError(
-        f"dataset='{source}': there is no {what} {looked}; {wanted}, or set FCAM_DATA to the folder around it."
+        f"dataset='{shown(source)}': there is no {'folder' if is_folder else 'file'} {looked}; give the path of a "
+        f"{what}, or set FCAM_DATA to the folder around it."
     )
-
-
-def source_fingerprint(source: str) -> str:
-    """sha256 of a file's content, or over the names and contents of the files below a folder."""
-    from fcamlib.data.files import content_hash
-
-    return content_hash(source_path(source))

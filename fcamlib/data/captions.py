@@ -33,7 +33,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from fcamlib import paths
-from fcamlib.config.captions import CocoConfig, ScenesConfig
+from fcamlib.config import CocoConfig, ScenesConfig
 from fcamlib.data import coco, features, scenes
 from fcamlib.data.coco import CocoPicture
 from fcamlib.data.files import read_text

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fcamlib.config.orthogonal import OrthogonalConfig
+from fcamlib.config import OrthogonalConfig
 from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask
 
 

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
-from fcamlib.config.captions import ScenesConfig
+from fcamlib.config import ScenesConfig
 from fcamlib.data.coco import Box, CocoPicture
 from fcamlib.data.files import require_memory
 from fcamlib.data.vocabulary import words_of

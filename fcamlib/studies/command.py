@@ -10,32 +10,8 @@ from typing import Any
 
 import click
 
-from fcamlib.config.pictures import SOURCE_DEFAULTS
-from fcamlib.config.study import RECORDED_STUDIES, StudyConfig, StudyExperiment, study_experiment
-from fcamlib.options import GroupedCommand, field_options
-
-_TASK = (
-    "dataset", "foreground", "background", "image_size", "num_segments", "num_train", "num_validation", "num_test",
-)  # fmt: skip
-_COMPUTATION = ("precision", "threads", "device")
-
-
-def _group(name: str) -> str:
-    if name.endswith("_networks"):
-        return "Networks"
-    return "Task" if name in _TASK else "Computation" if name in _COMPUTATION else "Training"
-
-
-def _default(name: str, default: Any) -> str:
-    """A default as people read it; of what depends on the data source, that of digits."""
-    if default not in (0, "", ()):
-        return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
-    if name.endswith("_networks"):
-        return "the data source's"
-    own = SOURCE_DEFAULTS["digits"].get(name)
-    if own is None:
-        return ""
-    return f"{','.join(map(str, own)) if isinstance(own, tuple) else own} for digits"
+from fcamlib.config import RECORDED_STUDIES, StudyConfig, StudyGrid, study_experiment
+from fcamlib.options import GroupedCommand, options
 
 
 @click.command("study", cls=GroupedCommand, short_help="Train every combination of several settings into one table.")
@@ -43,8 +19,8 @@ def _default(name: str, default: Any) -> str:
 @click.option("--list", "list_only", is_flag=True, help="show how many trainings there are and what is done, and stop")
 @click.option("--fresh", is_flag=True, help="compute even where the store has the study")
 @click.option("--json", "as_json", is_flag=True, help="print name, folder and all rows as JSON")
-@field_options(StudyExperiment, _group, _default)
-def study_command(name: str | None, list_only: bool, fresh: bool, as_json: bool, **options: str | None) -> None:
+@options(StudyGrid)
+def study_command(name: str | None, list_only: bool, fresh: bool, as_json: bool, **given_options: str | None) -> None:
     """Train every combination of segments, networks, paradigms, switches, learning rates and seeds that is listed.
 
     The results are one table in one folder of the store, without weights. A study that was interrupted goes on where
@@ -58,7 +34,7 @@ def study_command(name: str | None, list_only: bool, fresh: bool, as_json: bool,
       fcam study --paradigms soft,hard,hybrid --soft-shares 0.25,0.5,0.75
       fcam study --paradigms soft,hybrid --each-learning-rate 0.01,0.03,0.1
     """
-    given = {field: value for field, value in options.items() if value is not None}
+    given = {field: value for field, value in given_options.items() if value is not None}
     config = study_experiment({**RECORDED_STUDIES.get(name or "", {}), **given}).config()
     if list_only:
         click.echo(_state(config))

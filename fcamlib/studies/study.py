@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import count
 
 from fcamlib import store
-from fcamlib.config.study import StudyConfig
+from fcamlib.config import StudyConfig
 from fcamlib.store import Result, Row
 
 

@@ -25,9 +25,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from fcamlib import checkpoint, running, store
-from fcamlib.config import Phase, TrainingConfig
-from fcamlib.config.fixed_focus import FixedFocusConfig
-from fcamlib.config.orthogonal import OrthogonalConfig
+from fcamlib.config import FixedFocusConfig, OrthogonalConfig, Phase, TrainingConfig
 from fcamlib.data.orthogonal import orthogonal_task
 from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import DivergenceError

@@ -11,10 +11,7 @@ from jaxtyping import Float
 
 from fcamlib import store
 from fcamlib.claims import Incentives, Paths, measure
-from fcamlib.config.base import Frozen
-from fcamlib.config.fixed_focus import FixedFocusConfig, FixedFocusExperiment
-from fcamlib.config.flow import FlowExperiment
-from fcamlib.config.orthogonal import OrthogonalConfig
+from fcamlib.config import FixedFocusConfig, FixedFocusExperiment, FlowExperiment, Frozen, OrthogonalConfig
 from fcamlib.errors import UserError
 from fcamlib.provenance import figure_record
 from fcamlib.tables import LABELS, claims_table, interval_text

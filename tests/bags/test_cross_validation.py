@@ -17,9 +17,8 @@ from scipy import stats
 
 from fcamlib import paths, store
 from fcamlib.__main__ import main
-from fcamlib.bags.command import cross_validation, default_methods
 from fcamlib.bags.cross_validation import cross_validate
-from fcamlib.config import BagsConfig, CrossValidationConfig
+from fcamlib.config import BagsConfig, CrossValidationConfig, Folds
 from fcamlib.data.bags import bags_task
 from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import StoreError, UserError
@@ -215,7 +214,7 @@ def test_the_command_shows_the_table_and_a_recorded_result_holds_no_path(source:
     (stored,) = store.stored_results()
     assert CliRunner().invoke(main, ["record", stored.folder.name]).exit_code == 0
     (kept,) = store.recorded(CrossValidationConfig)
-    assert kept.config.source == "bags:mine.npz" and kept.config.digest() == stored.config.digest()
+    assert kept.config.source == "bags:mine.npz" and kept.config.digest == stored.config.digest
     for file in kept.folder.iterdir():
         assert str(tmp_path).encode() not in file.read_bytes()
     assert store.recorded_runs() == [] and store.stored_runs() == []
@@ -258,9 +257,8 @@ def test_wrong_parameters_are_one_sentence(source: str) -> None:
 
 
 def test_rows_that_cannot_be_kept_are_one_sentence(source: str) -> None:
-    assert "soft" in default_methods()
 
-    config = cross_validation({"dataset": source, "methods": "soft", "epochs": 2})
+    config = Folds.of({"dataset": source, "methods": "soft", "epochs": 2}).config()
     (store.partial_dir(config) / "rows.jsonl").mkdir(parents=True)
     with pytest.raises(
         StoreError, match=r"rows.jsonl' cannot be written \(Is a directory\): make room and start again"

@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 from fcamlib.captioning.decoding import greedy, sayable
 from fcamlib.captioning.losses import (
+    Credit,
     cross_entropy,
     entropy_bonus,
     next_baseline,
@@ -24,7 +25,7 @@ from fcamlib.captioning.losses import (
 )
 from fcamlib.captioning.model import Captioner, Context, Regions, SmallCNN
 from fcamlib.captioning.packed import read
-from fcamlib.config.caption_runs import CaptionModelConfig, Credit
+from fcamlib.config import CaptionModelConfig
 from fcamlib.data.vocabulary import PAD, START
 from fcamlib.errors import UserError
 

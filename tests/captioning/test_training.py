@@ -22,8 +22,7 @@ from fcamlib.captioning.evaluation import CaptionEvaluator
 from fcamlib.captioning.runs import CaptionRun, caption_run
 from fcamlib.captioning.training import CaptionTrainer, trained_captioner
 from fcamlib.checkpoint import Row
-from fcamlib.config.caption_runs import caption_experiment
-from fcamlib.config.captions import ScenesConfig
+from fcamlib.config import ScenesConfig, caption_experiment
 from fcamlib.data.captions import caption_task
 from fcamlib.data.features import ENCODERS, FrozenEncoder
 from fcamlib.errors import DivergenceError, UserError
@@ -240,7 +239,7 @@ def test_frozen_features_of_a_folder_in_the_layout_of_coco(
         "switch_epoch": 1,
     }
     run_config = config("hybrid", **given)
-    assert run_config.model.encoder == "features" and str(tmp_path) not in run_config.portable().model_dump_json()
+    assert run_config.model.encoder == "features" and str(tmp_path) not in run_config.portable.model_dump_json()
     finished = caption_run(run_config)
     kept = finished.arrays("examples.npz")
     assert kept["alpha"].shape[::2] == (6, 16) and "picture" not in kept, "photographs are not copied"

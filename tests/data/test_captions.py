@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fcamlib.config.captions import CocoConfig, captions_data
+from fcamlib.config import CocoConfig, task_on
 from fcamlib.data import captions
 from fcamlib.data.captions import caption_task, coco_title, pixels
 from fcamlib.data.coco import cropped_box, read_split, survey
@@ -84,7 +84,7 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
 
 
 def task_of(source: str, **parameters: Any) -> captions.CaptionTask:
-    return caption_task(captions_data(source, SMALL | parameters), 0)
+    return caption_task(task_on(source, SMALL | parameters), 0)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_fewer_pictures_are_drawn_by_seed_and_long_captions_cut(
     layout: Layout, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = layout.write()
-    config = captions_data(source, SMALL | {"num_train": 2, "num_test": 1, "max_words": 4})
+    config = task_on(source, SMALL | {"num_train": 2, "num_test": 1, "max_words": 4})
     drawn = {tuple(caption_task(config, seed).splits["train"].image_ids.tolist()) for seed in range(8)}
     assert drawn == {(7, 9), (7, 23), (9, 23)}
     data = caption_task(config, 1).splits
@@ -172,24 +172,24 @@ def test_fewer_pictures_are_drawn_by_seed_and_long_captions_cut(
 
 def test_a_run_is_named_by_the_content_of_its_data(layout: Layout, tmp_path: Path) -> None:
     source = layout.write()
-    one = captions_data(source, SMALL)
+    one = task_on(source, SMALL)
     shutil.copytree(layout.root, tmp_path / "data" / "coco")
-    official = captions_data("coco", SMALL)
+    official = task_on("coco", SMALL)
     assert isinstance(official, CocoConfig)
     assert one.fingerprint == official.fingerprint and coco_title(official) == "COCO"
     assert coco_title(official.model_copy(update={"features": "vgg19"})) == "COCO (VGG19 features)"
     table = tmp_path / "words.yaml"
     table.write_text("cat: [man]\n")
-    moved = captions_data(source, SMALL | {"words": str(table)})
+    moved = task_on(source, SMALL | {"words": str(table)})
     assert moved.fingerprint != one.fingerprint
     assert caption_task(moved, 0).word_category.tolist()[7] == 1
     kept = pictures_hash(read_split("train2014", source)[0])
     Image.new("RGB", (80, 40), (7, 100, 201)).save(layout.root / PICTURE)  # a file of equal name and size
-    changed = captions_data(source, SMALL).fingerprint
+    changed = task_on(source, SMALL).fingerprint
     assert changed != one.fingerprint and pictures_hash(read_split("train2014", source)[0]) != kept
     file = layout.root / "annotations" / "captions_val2014.json"
     file.write_text(file.read_text().replace("runs", "sits"))
-    assert len({captions_data(source, SMALL).fingerprint, changed, one.fingerprint}) == 3
+    assert len({task_on(source, SMALL).fingerprint, changed, one.fingerprint}) == 3
 
 
 def test_boxes_are_scaled_by_the_size_that_the_instances_file_states(layout: Layout) -> None:

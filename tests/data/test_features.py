@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torchvision.models import VGG19_Weights, vgg19
 from torchvision.transforms.v2.functional import normalize
 
-from fcamlib.config.captions import captions_data
+from fcamlib.config import task_on
 from fcamlib.data import captions, features
 from fcamlib.data.captions import caption_task, pixels_of
 from fcamlib.data.coco import CocoPicture
@@ -291,12 +291,10 @@ def test_a_task_of_features(
 ) -> None:
     """From a data set in COCO's layout to a bank of regions, each picture's row its own."""
     monkeypatch.setenv("FCAM_DATA", str(tmp_path / "data"))
-    source = write_coco(
-        tmp_path / "mine", captions_data("scenes", {"num_train": 6, "num_validation": 2, "num_test": 3}), 0
-    )
+    source = write_coco(tmp_path / "mine", task_on("scenes", {"num_train": 6, "num_validation": 2, "num_test": 3}), 0)
     save_file(thin_vgg, tmp_path / "w.safetensors")
     own = {"num_validation": 2, "min_count": 1, "features": "vgg19", "weights": str(tmp_path / "w.safetensors")}
-    config = captions_data(source, own | {"image_size": 64})
+    config = task_on(source, own | {"image_size": 64})
     task = caption_task(config, 0)
     assert task.title == "mine (VGG19 features)"
     encoder = vgg19_encoder(str(tmp_path / "w.safetensors"))

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fcamlib.config import TextConfig
-from fcamlib.config.text import text_fingerprint
+from fcamlib.config import TextConfig, task_on
 from fcamlib.data import hatexplain, text
 from fcamlib.data.hatexplain import DIVISIONS, POSTS, hatexplain_corpus, hatexplain_files
 from fcamlib.errors import DataError
@@ -197,10 +196,10 @@ def test_missing_files_are_downloaded_from_a_fixed_commit_with_their_checksums(
     files = {name: tmp_path / "remote" / name for name in (POSTS, DIVISIONS)}
     known = {name: (10_000, hashlib.sha256(file.read_bytes()).hexdigest()) for name, file in files.items()}
     monkeypatch.setattr(hatexplain, "OFFICIAL_FILES", known)
-    fingerprint = text_fingerprint("hatexplain")  # making a run's config gets the data
+    fingerprint = task_on("hatexplain").fingerprint  # making a run's config gets the data
     assert {path.name for path in (tmp_path / "data" / "hatexplain").iterdir() if path.suffix == ".json"} == set(files)
     put(tmp_path / "remote", {}, {})  # not asked again
-    assert text_fingerprint("hatexplain") == fingerprint
+    assert task_on("hatexplain").fingerprint == fingerprint
     assert len(hatexplain_corpus("hatexplain", "majority", "union").splits["test"]) == 2
 
 
@@ -208,5 +207,5 @@ def test_a_given_folder_is_never_filled(tmp_path: Path) -> None:
     (tmp_path / DIVISIONS).write_text("{}")
     with pytest.raises(DataError, match=r"has no dataset.json: put one there"):
         hatexplain_corpus(f"hatexplain:{tmp_path}", "majority", "union")
-    with pytest.raises(DataError, match=r"there is no folder '.*nowhere'; give the path of the folder that holds"):
+    with pytest.raises(DataError, match=r"there is no folder '.*nowhere'; give the path of a folder that holds"):
         hatexplain_corpus(f"hatexplain:{tmp_path}/nowhere", "majority", "union")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.testing import assert_close
 
-from fcamlib.config.orthogonal import OrthogonalConfig
+from fcamlib.config import OrthogonalConfig
 from fcamlib.data.orthogonal import orthogonal_task
 from fcamlib.data.sdc import SDCTask
 

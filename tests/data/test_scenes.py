@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fcamlib.config.captions import ScenesConfig, captions_data
+from fcamlib.config import ScenesConfig, task_on
 from fcamlib.data import scenes
 from fcamlib.data.captions import caption_task
 from fcamlib.data.scenes import COLOURS, SHAPE_WORDS, draw_scene, scene_pictures
@@ -95,7 +95,7 @@ def test_the_loader_gives_what_was_drawn() -> None:
 def test_the_reader_of_coco_gives_what_was_drawn(tmp_path: Path, write_coco: Callable[[Path, Any, int], str]) -> None:
     source = write_coco(tmp_path / "mine", SMALL, 1)
     given = {"num_validation": 3, "image_size": 56, "min_count": 1, "max_words": 20}
-    read, drawn = caption_task(captions_data(source, given), 1), caption_task(SMALL, 1)
+    read, drawn = caption_task(task_on(source, given), 1), caption_task(SMALL, 1)
     assert read.title == "mine" and (read.vocabulary, read.categories) == (drawn.vocabulary, drawn.categories)
     for split, data in drawn.splits.items():
         other = read.splits[split]

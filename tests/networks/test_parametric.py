@@ -13,8 +13,7 @@ from torch.nn import functional
 from torch.testing import assert_close
 
 from fcamlib.computing import build_model, task
-from fcamlib.config import Experiment, experiment
-from fcamlib.config.networks import NetworkShape, network_shape
+from fcamlib.config import Experiment, NetworkShape, experiment, network_shape
 from fcamlib.data.sdc import distinct, every_occurrence
 from fcamlib.errors import UserError
 from fcamlib.evaluation import evaluate

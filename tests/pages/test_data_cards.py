@@ -17,9 +17,7 @@ from sklearn.datasets import load_digits
 
 from fcamlib import paths
 from fcamlib.computing import task
-from fcamlib.config import experiment
-from fcamlib.config.captions import ScenesConfig
-from fcamlib.config.fixed_focus import FixedFocusExperiment
+from fcamlib.config import FixedFocusExperiment, ScenesConfig, experiment
 from fcamlib.data.hatexplain import hatexplain_corpus
 from fcamlib.data.orthogonal import orthogonal_task
 from fcamlib.data.pictures import CIFAR, load_pictures
@@ -131,7 +129,7 @@ def test_generated_series_and_bags(source: str) -> None:
 
 
 def test_the_orthogonal_task() -> None:
-    data = orthogonal_task(FixedFocusExperiment(seeds=(0,)).config().data, 0).splits["train"]  # type: ignore[arg-type]
+    data = orthogonal_task(FixedFocusExperiment.of({}).config().data, 0).splits["train"]
     found = counts(data)
     spread = f"{min(found)} to {max(found)}, {len(found)} classes"
     row = f"| `orthogonal` | train | {len(data.label):,} | {spread} | {data.segments.shape[1]} |"

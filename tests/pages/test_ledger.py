@@ -146,7 +146,9 @@ def test_what_was_not_run_or_is_not_known_has_no_row() -> None:
 
 def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") -> Stored[FixedFocusConfig]:
     """A finished sweep with these incentives at its alphas in the last epoch, and none before."""
-    config = FixedFocusExperiment(dataset=dataset, alphas=(0.2, 0.6, 1.0), seeds=FIVE, epochs=1).config()
+    config = FixedFocusExperiment.of(
+        {"dataset": dataset, "alphas": (0.2, 0.6, 1.0), "seeds": FIVE, "epochs": 1}
+    ).config()
     rows = [
         {"paradigm": name, "alpha": alpha, "seed": seed, "epoch": epoch}
         | {"incentive": epoch * (value + 0.001 * seed * alpha)}

@@ -13,8 +13,7 @@ import notebook_files
 import pytest
 from nbformat import NotebookNode, v4
 
-from fcamlib.config import Experiment, StudyExperiment
-from fcamlib.config.flow import FlowExperiment
+from fcamlib.config import Experiment, FlowExperiment, StudyExperiment
 from fcamlib.errors import UserError
 
 Reader = Callable[[str], tuple[str, dict[str, Any]]]
@@ -46,7 +45,7 @@ def test_parameters_are_checked_by_the_class_that_the_notebook_names(name: str, 
 
 def test_defaults_of_the_notebook_and_not_of_the_class_are_filled_in() -> None:
     # The class has one seed by default, the notebook five.
-    assert Experiment().seeds != notebook_files.checked(notebook(), {}).seeds == (0, 1, 2, 3, 4)  # type: ignore[attr-defined]
+    assert Experiment.of({}).seeds != notebook_files.checked(notebook(), {}).seeds == (0, 1, 2, 3, 4)  # type: ignore[attr-defined]
 
 
 def test_an_unknown_name_is_refused_as_in_the_notebook() -> None:

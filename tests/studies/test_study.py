@@ -87,6 +87,7 @@ def test_a_study_is_stored_found_and_resumed_to_the_same_rows(
     results: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = config_of(num_segments=3, paradigms="soft,hard")
+    caplog.clear()
     seen: list[int] = []
     whole = study(config, lambda row, done: seen.append(done))
     assert seen == [1, 2, 3, 4] and whole.folder == results / config.name

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcamlib.config.flow import FlowExperiment
+from fcamlib.config import FlowExperiment
 from fcamlib.errors import UserError
 from fcamlib.notebook import parameters
 from fcamlib.theory import flow as gradient_flow

@@ -9,7 +9,7 @@ import torch
 
 from fcamlib.captioning.model import Captioner
 from fcamlib.captioning.training import new_model
-from fcamlib.config.caption_runs import CaptionRunConfig, caption_experiment
+from fcamlib.config import CaptionRunConfig, caption_experiment
 from fcamlib.data.captions import CaptionData, CaptionTask, ObjectBoxes
 from fcamlib.data.sdc import Bank
 
