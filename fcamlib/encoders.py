@@ -113,7 +113,6 @@ class FeatureMLP(nn.Sequential):
                 nn.init.zeros_(layer.bias)
 
 
-Shape = tuple[int, ...]
 _ENCODERS: dict[str, Callable[[Bank], Embedding | Transformer | FeatureMLP]] = {
     "embedding": lambda bank: Embedding(len(bank.values)),
     "transformer": lambda bank: Transformer(len(bank.values)),
@@ -124,7 +123,7 @@ ENCODERS = tuple(_ENCODERS)
 
 def build_encoder(
     name: str, task: SDCTask, generator: torch.Generator, dtype: torch.dtype = torch.float32
-) -> tuple[nn.Module, Shape]:
+) -> tuple[nn.Module, tuple[int, ...]]:
     """Encoder `name` for the segments of `task`, and the shape of a segment as the networks after it see it.
 
     Names: `embedding`, `transformer` (words), `mlp` (numbers of any shape).

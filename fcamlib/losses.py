@@ -31,18 +31,7 @@ def soft_attention_loss(
 
     $$\ell_{SA} = -\log p_y\Big(\sum_j a_j x_j\Big)$$
 
-    Parameters
-    ----------
-    class_logits : (B, K) float
-        Class logits of the weighted sum.
-    y : (B,) int
-        True labels, 0..K-1.
-    reduction : "mean" or "none"
-        Mean over the batch, or one loss per instance in nats.
-
-    Returns
-    -------
-    () or (B,) float, >= 0.
+    At least 0, in nats; the mean over the batch, or with `reduction="none"` one loss per instance.
 
     Source: arXiv 2307.13421, sec. 2.
     """
@@ -69,10 +58,6 @@ def hard_attention_loss(
         Mean over the batch, or one loss per instance in nats.
     mask : (B, M) bool, optional
         True for real segments. A masked segment adds nothing to the loss or to any gradient.
-
-    Returns
-    -------
-    () or (B,) float, >= 0.
 
     Source: arXiv 2307.13421, sec. 2.
     """
@@ -104,10 +89,6 @@ def lvml_loss(
         Mean over the batch, or one loss per instance in nats.
     mask : (B, M) bool, optional
         True for real segments. A masked segment adds nothing to the loss or to any gradient.
-
-    Returns
-    -------
-    () or (B,) float, >= 0.
 
     Source: arXiv 2307.13421, sec. 2.
     """

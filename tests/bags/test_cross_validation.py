@@ -22,8 +22,9 @@ from fcamlib.config import BagsConfig, CrossValidationConfig, Folds
 from fcamlib.data.bags import bags_task
 from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import StoreError, UserError
-from fcamlib.metrics import attention_entropy, auc, calibration_error, corrected_t_test
+from fcamlib.metrics import attention_entropy, auc, calibration_error
 from fcamlib.tables import TRUTHLESS, frame, means, paired_table, paired_test
+from fcamlib.verdicts import corrected_t_test
 
 # --- measures ---------------------------------------------------------------------------------------------------------
 
