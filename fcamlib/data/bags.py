@@ -138,7 +138,7 @@ def _arrays(source: str) -> Arrays:
         )
     for repeat, folds in enumerate(arrays.get("fold", ())):
         known = np.unique(folds)
-        if len(known) < 2 or not np.array_equal(known, np.arange(int(arrays["fold"].max()) + 1)):
+        if not known[0] == 0 < known[-1] == len(known) - 1 == arrays["fold"].max():
             raise DataError(
                 f"dataset='{source}': 'fold' of repeat {repeat} holds {', '.join(map(str, known[:20]))}: number the "
                 "folds 0, 1, 2 and so on without a gap, the same number of them in each repeat."

@@ -38,7 +38,7 @@ from fcamlib.data import coco, features, scenes
 from fcamlib.data.coco import CocoPicture
 from fcamlib.data.files import read_text
 from fcamlib.data.pictures import decoded
-from fcamlib.data.sdc import Bank
+from fcamlib.data.sdc import Bank, drawn
 from fcamlib.data.vocabulary import PAD, SPECIAL, build_vocabulary, encode, numbers_of, words_of
 from fcamlib.errors import DataError
 
@@ -177,25 +177,15 @@ def _splits(
             f"dataset='{source}': give a smaller number."
         )
     pictures = {
-        "train": _drawn(official[:held_out], config.num_train, [seed, _DRAW], f"train of dataset='{source}'"),
+        "train": drawn(
+            official[:held_out], config.num_train, [seed, _DRAW], f"training pictures of dataset='{source}'"
+        ),
         "validation": official[held_out:],
-        "test": _drawn(test, config.num_test, [seed, _DRAW + 1], f"test of dataset='{source}'"),
+        "test": drawn(test, config.num_test, [seed, _DRAW + 1], f"test pictures of dataset='{source}'"),
     }
     for chosen in pictures.values():
         coco.check_pictures(chosen, source)
     return pictures
-
-
-def _drawn(pictures: list[CocoPicture], number: int, seed: list[int], what: str) -> list[CocoPicture]:
-    """All pictures for 0, else that many, drawn without replacement and in their own order."""
-    if number > len(pictures):
-        raise DataError(
-            f"num_{what}: {number:,} pictures are asked for, and there are {len(pictures):,}: ask for at most those."
-        )
-    if number in (0, len(pictures)):
-        return pictures
-    chosen = np.random.default_rng(seed).permutation(len(pictures))[:number]
-    return [pictures[place] for place in sorted(chosen.tolist())]
 
 
 def _bank(pictures: Sequence[CocoPicture], config: ScenesConfig | CocoConfig, device: torch.device | None) -> Bank:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from fcamlib.errors import DataError
+
 SPLITS = ("train", "validation", "test")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -180,3 +185,12 @@ def distinct(index: Int[Tensor, "B M"]) -> tuple[Int[Tensor, " N"], Int[Tensor, 
 def every_occurrence(index: Int[Tensor, "B M"]) -> tuple[Int[Tensor, " BM"], Int[Tensor, "B M"]]:
     """The plain counterpart of `distinct`: every entry of `index` is a row of its own."""
     return index.flatten(), torch.arange(index.numel(), device=index.device).view(index.shape)
+
+
+def drawn(items: Sequence[Item], number: int, seed: Sequence[int], what: str) -> list[Item]:
+    """All items for 0, else that many, drawn without replacement and in their own order."""
+    if number > len(items):
+        raise DataError(f"{number:,} {what} are asked for, and there are {len(items):,}: ask for at most those.")
+    if number in (0, len(items)):
+        return list(items)
+    return [items[place] for place in sorted(np.random.default_rng(seed).permutation(len(items))[:number].tolist())]

@@ -44,7 +44,7 @@ from fcamlib.data.files import json_fault, read_text
 from fcamlib.data.hatexplain import hatexplain_corpus
 from fcamlib.data.keywords import keyword_corpus
 from fcamlib.data.posts import Corpus, Post, jsonl_files
-from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask
+from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask, drawn
 from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -79,8 +79,8 @@ def _prepared(config: TextConfig, seed: int) -> tuple[dict[str, list[Post]], dic
     corpus = _corpus(config, sizes, seed)
     splits = {}
     for number, split in enumerate(SPLITS):
-        generator = np.random.default_rng([seed, _DRAW + number])
-        posts = _drawn(corpus.splits[split], sizes[split], generator, f"{split} posts of dataset='{config.source}'")
+        what = f"{split} posts of dataset='{config.source}'"
+        posts = drawn(corpus.splits[split], sizes[split], [seed, _DRAW + number], what)
         splits[split] = _cut(posts, config.max_tokens, split)
     words = vocabulary(
         chain.from_iterable(splits.values()) if config.paper_vocabulary else splits["train"], config.min_count
@@ -132,15 +132,6 @@ def _corpus(config: TextConfig, sizes: dict[str, int], seed: int) -> Corpus:
         if not size:
             raise DataError(f"num_{split}=0 is not allowed with dataset='keywords': say how many posts to generate.")
     return keyword_corpus(sizes, config.max_tokens, seed)
-
-
-def _drawn(posts: Sequence[Post], number: int, generator: np.random.Generator, what: str) -> list[Post]:
-    """All posts for 0, else that many, drawn without replacement and in their own order."""
-    if number > len(posts):
-        raise DataError(f"{number:,} {what} are asked for, and there are {len(posts):,}: ask for at most those.")
-    if number in (0, len(posts)):
-        return list(posts)
-    return [posts[i] for i in sorted(generator.permutation(len(posts))[:number])]
 
 
 def _cut(posts: list[Post], max_tokens: int, split: str) -> list[Post]:

@@ -163,8 +163,8 @@ def test_fewer_pictures_are_drawn_by_seed_and_long_captions_cut(
     assert len(data["train"].references[0][1]) == 5
     for parameters, message in (
         ({"num_validation": 5}, r"num_validation=5 leaves no training picture of the 5 of"),
-        ({"num_train": 4}, r"num_train of .*: 4 pictures are asked for, and there are 3"),
-        ({"num_test": 3}, r"num_test of .*: 3 pictures are asked for, and there are 2"),
+        ({"num_train": 4}, r"4 training pictures of .* are asked for, and there are 3"),
+        ({"num_test": 3}, r"3 test pictures of .* are asked for, and there are 2"),
     ):
         with pytest.raises(DataError, match=message):
             task_of(source, **parameters)

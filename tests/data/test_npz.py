@@ -68,6 +68,7 @@ FAULTS: list[tuple[str, Arrays, str]] = [
     ("bags", {"fold": np.full((1, 20), 0.5)}, "'fold' holds float64: give whole numbers"),
     ("bags", {"fold": np.zeros((2, 20), dtype=int)}, "'fold' of repeat 0 holds 0: number the folds 0, 1, 2 and so on"),
     ("bags", {"fold": np.arange(20) % 3 * 2}, "'fold' of repeat 0 holds 0, 2, 4: number the folds 0, 1, 2"),
+    ("bags", {"fold": at(3, 2**62, 20)}, "'fold' of repeat 0 holds 0, 4611686018427387904: number the folds"),
     ("bags", {"fold": np.arange(20) % 3 - 1}, "'fold' of repeat 0 holds -1, 0, 1: number"),
     ("bags", {"fold": np.stack([np.arange(20) % 3, np.arange(20) % 2])}, "'fold' of repeat 1 holds 0, 1: number"),
     ("bags", {"label": np.arange(20) // 4 == 0, "fold": np.arange(20) // 4}, "class number 1 has no training instance"),
