@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import io
 import json
 import logging
 import sys
@@ -21,10 +22,10 @@ import click
 
 from fcamlib import __version__
 from fcamlib.config import Grid, RunConfig, experiment
-from fcamlib.errors import DivergenceError, UserError, one_line
+from fcamlib.errors import DivergenceError, UserError, one_line, shown
 from fcamlib.options import ONE_RUN, GroupedCommand
 from fcamlib.options import options as parameter_options
-from fcamlib.profiles import grids
+from fcamlib.profiles import grids, profile_file
 
 if TYPE_CHECKING:
     from fcamlib.store import Run
@@ -60,7 +61,10 @@ class Commands(click.Group):
         return getattr(import_module(module), name)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command."""
+        """Run a command; characters that the terminal does not have are replaced."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -75,7 +79,8 @@ class Commands(click.Group):
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and not _is_out_of_memory(error):
                 raise
-            self._say(f"memory ran out ({one_line(error)}): lower num_train, num_test, num_segments or batch_size.")
+            why = f" ({shown(one_line(error))})" if str(error).strip() else ""
+            self._say(f"memory ran out{why}: lower num_train, num_test, num_segments or batch_size.")
         ctx.exit(2)
 
     @staticmethod
@@ -158,20 +163,20 @@ def run_command(config_paths: tuple[Path, ...], fresh: bool, as_json: bool, **op
 
 
 @main.command("grid", cls=GroupedCommand, short_help="Train several paradigms and seeds.")
-@click.argument("profile", type=Path, required=False)
+@click.argument("profile", required=False)
 @click.option("--list", "list_only", is_flag=True, help="show what is stored, what would run and how long, and stop")
 @click.option("--estimate", is_flag=True, help="the same, after a few training steps have been timed")
 @click.option("--fresh", is_flag=True, help="compute even what the store has")
 @click.option("--json", "as_json", is_flag=True, help="print each summary as one line of JSON")
 @parameter_options(Grid)
 def grid_command(
-    profile: Path | None, list_only: bool, estimate: bool, fresh: bool, as_json: bool, **options: str | None
+    profile: str | None, list_only: bool, estimate: bool, fresh: bool, as_json: bool, **options: str | None
 ) -> None:
     """Train every paradigm with every seed.
 
-    PROFILE is a YAML file of parameters, such as notebooks/profiles/paper.yaml; options go before its values. A file of
-    several documents, divided by ---, is as many grids, one after the other. --list goes by stored runs to tell how
-    long the others will take on this machine, --estimate by a few training steps.
+    PROFILE is a YAML file of parameters, or the name of one in notebooks/profiles, such as quick; options go before its
+    values. A file of several documents, divided by ---, is as many grids, one after the other. --list goes by stored
+    runs to tell how long the others will take on this machine, --estimate by a few training steps.
 
     \b
     Example:
@@ -179,7 +184,9 @@ def grid_command(
     """
     given = {name: value for name, value in options.items() if value is not None}
     configs = [
-        config for grid in (grids(profile) if profile else [{}]) for config in experiment(grid | given).configs()
+        config
+        for grid in (grids(profile_file(profile)) if profile else [{}])
+        for config in experiment(grid | given).configs()
     ]
     if list_only or estimate:
         from fcamlib.grid_list import listing

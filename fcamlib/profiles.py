@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from fcamlib.errors import UserError, one_line
+from fcamlib.config import read_yaml
+from fcamlib.errors import UserError, one_line, shown
 
 NAMED = Path("notebooks/profiles")  # in a source checkout: profiles that go by their name
 
@@ -15,11 +14,13 @@ NAMED = Path("notebooks/profiles")  # in a source checkout: profiles that go by 
 def grids(path: Path) -> list[dict[str, Any]]:
     """The parameters of each document of the file at `path`."""
     try:
-        contents = list(yaml.safe_load_all(path.read_text("utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"the profile '{path}' cannot be read as YAML ({one_line(error)}).") from None
+        contents = read_yaml(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"the profile '{shown(path)}' is missing: give the path of a YAML file.") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"the profile '{shown(path)}' cannot be read as YAML ({one_line(error)}).") from None
     if not contents or not all(isinstance(content, dict) for content in contents):
-        raise UserError(f"the profile '{path}' is not a list of 'name: value' lines.")
+        raise UserError(f"the profile '{shown(path)}' is not a list of 'name: value' lines.")
     return [{str(name): value for name, value in content.items()} for content in contents]
 
 
@@ -31,4 +32,5 @@ def profile_file(profile: str) -> Path:
     if Path(profile).is_file():
         return Path(profile)
     known = ", ".join(sorted(path.stem for path in NAMED.glob("*.yaml")))
-    raise UserError(f"profile={profile} is not known: choose {known}, or give the path of a YAML file of parameters.")
+    known = f"choose {known}, or " if known else ""
+    raise UserError(f"the profile '{shown(profile)}' is missing: {known}give the path of a YAML file of parameters.")

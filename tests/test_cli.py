@@ -213,8 +213,7 @@ MISTAKES = {
     "(3, 32, 32): set image_size to the network's, or choose the network 'mlp' or 'linear'.",
     ("grid", "--seeds", "0,-1"): "seeds='-1' is not allowed: give 0 or more (each draws instances, initial "
     "weights and batch order).",
-    ("grid", "none.yaml"): "the profile 'none.yaml' cannot be read as YAML ([Errno 2] No such file or directory: "
-    "'none.yaml').",
+    ("grid", "none.yaml"): "the profile 'none.yaml' is missing: give the path of a YAML file of parameters.",
     ("record", "nothing"): "'nothing' is not a stored run: `fcam list` shows their names.",
 }
 
@@ -272,6 +271,17 @@ def test_profiles_are_read_and_faults_in_them_named(tmp_path: Path) -> None:
     assert refused(fcam("grid", "p.yaml")) == "the profile 'p.yaml' is not a list of 'name: value' lines."
     (tmp_path / "p.yaml").write_text("4: 5\n")
     assert refused(fcam("grid", "p.yaml")).startswith("'4' is not a parameter: known are dataset, ")
+    for content, fault in {
+        "seeds: 1\nseeds: 2\n": "it names seeds twice: give it once",
+        "a: &a [1]\nb: *a\n": "aliases (*name) are not read",
+        "seeds: " + "[" * 5_000: "it is nested more than 20 deep",
+        "seeds: !!timestamp 2024-13-45\n": "month must be in 1..12",
+    }.items():
+        (tmp_path / "p.yaml").write_text(content)
+        assert refused(fcam("grid", "p.yaml")) == f"the profile 'p.yaml' cannot be read as YAML ({fault})."
+    (tmp_path / "notebooks" / "profiles").mkdir(parents=True)
+    (tmp_path / "notebooks" / "profiles" / "quick.yaml").write_text("paradigms: soft\n")
+    assert fcam("grid", "quick", "--list").stdout.startswith("digits-m5-n2000-soft-s0-29031f07  to do")
     (tmp_path / "p.yaml").write_text("a: [\n")
     assert refused(fcam("grid", "p.yaml")).startswith("the profile 'p.yaml' cannot be read as YAML (")
 
@@ -285,6 +295,7 @@ def test_a_store_that_cannot_be_written_and_exhausted_memory_are_one_sentence(mo
         )
     told = "lower num_train, num_test, num_segments or batch_size."
     for error, sentence in (
+        (MemoryError(), f"memory ran out: {told}"),
         (MemoryError("Unable to allocate 9 TiB"), f"memory ran out (Unable to allocate 9 TiB): {told}"),
         (RuntimeError("CUDA out of memory. Tried"), f"memory ran out (CUDA out of memory. Tried): {told}"),
         (PermissionError(13, "Permission denied", "/x"), "'/x' cannot be used (Permission denied)."),

@@ -42,7 +42,7 @@ RUNS: dict[str, list[dict[str, Any]]] = {
     "09_bags": [{}],
 }
 SWEEPS, FLOW, CAPTIONS = ("04_fixed_focus_linear", "06_fixed_focus_images"), "05_gradient_flow", "10_captions"
-NOTEBOOK_OF = dict(zip((MosaicsConfig, TextConfig, SeriesConfig, BagsConfig), RUNS, strict=True))
+NOTEBOOK_OF: dict[type, str] = dict(zip((MosaicsConfig, TextConfig, SeriesConfig, BagsConfig), RUNS, strict=True))
 # Recorded study -> notebook, what tells its combinations apart, how these are called, the figure.
 STUDIES: dict[str, tuple[str, tuple[str, ...], str, str]] = {
     "scale": ("12_hybrid_at_scale", ("num_segments",), "numbers of segments", "fig-scale"),
