@@ -82,9 +82,7 @@ def test_it_trains_and_predicts_as_lvml_does(em: None) -> None:
     results = {}
     for name in ("em", "lvml"):
         model = network()
-        phase = Phase.model_construct(
-            **{**Phase(paradigm="lvml", epochs=3, learning_rates=(0.2,)).__dict__, "paradigm": name}
-        )
+        phase = Phase(paradigm=name, epochs=3, learning_rates=(0.2,))
         history = fit(model, task, (phase,), config, seed=2).history
         results[name] = history, evaluate(model, data, [name], FLOAT64)[name]
     (history, scores), (expected_history, expected) = results["em"], results["lvml"]
