@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from fcamlib.config import Experiment, experiment
+from fcamlib.config import Mosaics, experiment
 from fcamlib.paths import recorded_dir, results_dir
 from fcamlib.profiles import grids, profile_file
 
@@ -18,7 +18,7 @@ PROFILE = str(config.get("profile", "quick"))
 PARAMETERS = profile_file(PROFILE)
 GRIDS = grids(PARAMETERS)
 # Notebooks have one set of parameters: the first grid of pictures, or the quick profile's where there is none.
-SHOWN = next((grid for grid in GRIDS if isinstance(experiment(grid), Experiment)), None)
+SHOWN = next((grid for grid in GRIDS if isinstance(experiment(grid).task, Mosaics)), None)
 SHOWN = SHOWN if SHOWN is not None else grids(profile_file("quick"))[0]
 
 

@@ -5,6 +5,7 @@ A field is declared here once: its range and its sentence serve the command line
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -22,6 +23,7 @@ from pydantic import (
 from fcamlib.config.sources import SOURCES, load_plugins, portable_source, short_source
 from fcamlib.errors import explain, shown
 
+IDENTITY = "fcamlib.data.identity"  # imported where a user's data are looked at, the one place where a config does
 LONGEST_TEXT = 1_000_000  # characters of YAML that are read
 DEEPEST = 20  # nested lists and mappings
 
@@ -157,9 +159,7 @@ class Task(Frozen):
         """Fingerprint of the data as they lie there now; empty for sources that have none of the user's own."""
         if self.kind not in SOURCES or not SOURCES[self.kind].path:
             return ""
-        from fcamlib.data.identity import fingerprint  # the one place where a config looks at data
-
-        return fingerprint(self)
+        return import_module(IDENTITY).fingerprint(self)
 
     def _require_sizes(self, least: dict[str, int]) -> None:
         for name, low in least.items():
