@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -531,12 +532,10 @@ class Folds(Parameters):
 
     def config(self) -> CrossValidation:
         """What is computed; of a file with folds, as many repeats as it names."""
-        from fcamlib.data.bags import num_repeats_and_folds  # imports numpy, so only where needed
-
         kind, _, path = self.dataset.partition(":")
         if kind != "bags" or not path:
             raise UserError(f"dataset='{shown(self.dataset)}' cannot be cross-validated: give bags:PATH.")
-        named, folds = num_repeats_and_folds(self.dataset)
+        named, folds = import_module(SOURCES[kind].loader.split(":")[0]).num_repeats_and_folds(self.dataset)
         if named and self.repeats > named:
             raise UserError(
                 f"repeats={self.repeats} is more than dataset='{shown(self.dataset)}' has: give at most {named}."

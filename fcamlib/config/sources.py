@@ -22,13 +22,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fcamlib import paths
 from fcamlib.errors import DataError, UserError, shown
-
-if TYPE_CHECKING:
-    from fcamlib.config.tasks import Task
 
 FILE_ENDINGS = (".npz", ".jsonl", ".json")  # left out of the names of results
 
@@ -37,7 +34,7 @@ FILE_ENDINGS = (".npz", ".jsonl", ".json")  # left out of the names of results
 class Source:
     """A kind of data source; the fields are explained above."""
 
-    task: type[Task]
+    task: Any
     loader: str
     title: str
     defaults: Mapping[str, Any] = field(default_factory=dict)
