@@ -20,7 +20,6 @@ import torch
 
 from benchmarks import plain
 from benchmarks.report import Row, in_fresh_process, in_turn, peak_memory, report, row, seconds, table
-from fcamlib.computing import build_model
 from fcamlib.config import ModelConfig, MosaicsConfig, Phase, RunConfig, TrainingConfig
 from fcamlib.data import mosaics
 from fcamlib.data.pictures import Pictures
@@ -29,6 +28,7 @@ from fcamlib.errors import UserError
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM, PARADIGMS
 from fcamlib.numerics import Numerics, reproducible
+from fcamlib.running import build_model
 from fcamlib.training import fit
 
 __all__ = ["benchmark", "table"]

@@ -28,7 +28,7 @@ from fcamlib.options import options as parameter_options
 from fcamlib.profiles import grids, profile_file
 
 if TYPE_CHECKING:
-    from fcamlib.store import Run
+    from fcamlib.store import Result
 
 
 LAZY = {  # command -> module and name
@@ -213,7 +213,7 @@ def _train(configs: list[RunConfig], fresh: bool, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def _finished(config: RunConfig, fresh: bool) -> Run:
+def _finished(config: RunConfig, fresh: bool) -> Result:
     from fcamlib import store
 
     if not fresh and (stored := store.find(config, report=False)):  # answers without importing torch
@@ -226,7 +226,7 @@ def _finished(config: RunConfig, fresh: bool) -> Run:
         return store.get(config, on_epoch, fresh)
 
 
-def _show(config: RunConfig, finished: Run, as_json: bool) -> None:
+def _show(config: RunConfig, finished: Result, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"name": config.name, "folder": str(finished.folder), **finished.summary}))
         return

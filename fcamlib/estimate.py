@@ -13,7 +13,7 @@ from statistics import median
 
 from fcamlib.config import Phase, RunConfig
 from fcamlib.progress import epochs_of
-from fcamlib.store import Run
+from fcamlib.store import Result
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Pace:
         return self.seconds * num_train / self.num_train if self.num_train else self.seconds
 
 
-def paces(runs: Iterable[Run], device_of: Callable[[RunConfig], str]) -> dict[str, list[Pace]]:
+def paces(runs: Iterable[Result], device_of: Callable[[RunConfig], str]) -> dict[str, list[Pace]]:
     """What the runs say of each kind of epoch, those alone that were computed on what this machine would use."""
     found: dict[str, list[Pace]] = {}
     for run in runs:

@@ -74,10 +74,10 @@ def word_attention(runs: Sequence[Result], place: int = 0) -> pd.DataFrame:
     UserError
         For any other source than `keywords`: real posts are never shown.
     """
-    from fcamlib.computing import trained_model
     from fcamlib.data.text import text_words
     from fcamlib.evaluation import evaluating, outputs
     from fcamlib.numerics import Numerics
+    from fcamlib.running import trained_model
 
     first = [run for run in runs if run.config.seed == min(r.config.seed for r in runs)]
     config = first[0].config.data

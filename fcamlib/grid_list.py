@@ -9,7 +9,7 @@ from fcamlib import store
 from fcamlib.config import RunConfig
 from fcamlib.estimate import counted, duration, paces, seconds_like_stored
 from fcamlib.provenance import device_name
-from fcamlib.store import Run
+from fcamlib.store import Result
 
 Estimator = Callable[[RunConfig], float | None]
 
@@ -23,7 +23,7 @@ def listing(configs: Sequence[RunConfig], timed: bool) -> Iterator[str]:
     timed : bool
         Whether to time training steps, rather than to go by stored runs.
     """
-    begun = set(store.unfinished_runs())
+    begun = set(store.unfinished())
     found = {config.name: store.find(config) for config in configs}
     missing = [config for config in configs if found[config.name] is None]
     seconds, closing = _estimated(missing, timed) if missing else ({}, [])
@@ -60,7 +60,7 @@ def _estimated(missing: Sequence[RunConfig], timed: bool) -> tuple[dict[str, flo
     return seconds, [*_total(missing, seconds, how), *unknown]
 
 
-def like_stored(missing: Sequence[RunConfig], runs: Sequence[Run]) -> dict[str, float]:
+def like_stored(missing: Sequence[RunConfig], runs: Sequence[Result]) -> dict[str, float]:
     """Seconds of training by name, as far as stored runs tell."""
     known = paces(runs, lambda config: device_name(config.training))
     return _seconds(missing, lambda config: seconds_like_stored(config, known))

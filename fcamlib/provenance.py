@@ -14,7 +14,7 @@ from fcamlib import __version__
 from fcamlib.paths import commit
 
 if TYPE_CHECKING:
-    from fcamlib.config import TrainingConfig
+    from fcamlib.config import Training
     from fcamlib.numerics import Numerics
     from fcamlib.store import Result
 
@@ -43,7 +43,7 @@ def instruction_sets() -> list[str]:
     return [name for name, needed in INSTRUCTION_SETS.items() if needed <= flags]
 
 
-def device_name(config: TrainingConfig) -> str:
+def device_name(config: Training) -> str:
     """The processor or GPU that a run of this config would use here; torch is asked only where there is a GPU."""
     wants_gpu = config.device == "cuda" or (config.device == "auto" and config.precision != "float64")
     if wants_gpu and any(Path("/dev").glob("nvidia[0-9]*")):

@@ -8,9 +8,10 @@ summary and further files.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,16 @@ from torch import nn
 from fcamlib import metrics, store
 from fcamlib.config import (
     REFERENCES,
-    BagsConfig,
-    CrossValidationConfig,
-    ModelConfig,
-    MosaicsConfig,
+    SOURCES,
+    Bags,
+    CrossValidation,
+    Model,
     Phase,
-    RunConfig,
-    SeriesConfig,
-    StudyConfig,
-    TaskConfig,
-    TextConfig,
-    TrainingConfig,
+    Run,
+    Study,
+    Task,
+    Text,
+    Training,
     short_source,
     source_path,
 )
@@ -54,35 +54,20 @@ MAX_EXAMPLE_SEGMENTS = 100  # of longer instances no example is kept
 EXAMPLE_BYTES = 2**18  # most bytes of the segments of all examples, since runs are kept with the source
 WEIGHTS = "model.safetensors"
 KEPT_SCORES = ("a_z", "s_y", "focus_hit", "prediction_hit", "has_foreground")
-BAG_MODEL = ModelConfig(encoder="mlp", focus="mlp", classifier="linear")
+BAG_MODEL = Model(encoder="mlp", focus="mlp", classifier="linear")
 BAG_MEASURES = ("accuracy", "auc", "calibration_error", "loss", "attention_entropy")
 STUDY_MEASURES = ("test_accuracy", "test_focus_accuracy", "test_saif", "test_loss", "validation_accuracy")
 
 Computed = tuple[pd.DataFrame, dict[str, Any], dict[str, bytes]]  # history, summary, further files
 
 
-def data(task: TaskConfig, seed: int) -> SDCTask:
-    """The data that a config describes, drawn with `seed`."""
-    if isinstance(task, MosaicsConfig):
-        from fcamlib.data.mosaics import mosaic_task
-
-        return mosaic_task(task, seed)
-    if isinstance(task, TextConfig):
-        from fcamlib.data.text import text_task
-
-        return text_task(task, seed)
-    if isinstance(task, SeriesConfig):
-        from fcamlib.data.series import series_task
-
-        return series_task(task, seed)
-    if isinstance(task, BagsConfig):
-        from fcamlib.data.bags import bags_task
-
-        return bags_task(task, seed)
-    raise TypeError(f"no module makes data of a {type(task).__name__}")
+def data(task: Task, seed: int) -> SDCTask:
+    """The data that a config describes, drawn with `seed` by the loader of its source."""
+    module, function = SOURCES[task.kind].loader.split(":")
+    return getattr(import_module(module), function)(task, seed)
 
 
-def require_same_data(task: TaskConfig) -> None:
+def require_same_data(task: Task) -> None:
     """Refuse a user's data that are not those that the config, and so the result's name, was made for."""
     if task.fingerprint and (found := task.current_fingerprint()) and found != task.fingerprint:
         path = source_path(task.source)
@@ -93,7 +78,7 @@ def require_same_data(task: TaskConfig) -> None:
         )
 
 
-def build_model(config: RunConfig, task: SDCTask) -> FCAM:
+def build_model(config: Run, task: SDCTask) -> FCAM:
     """The model of a run with its initial weights, on its device and in its format."""
     generator, numerics = torch.Generator().manual_seed(config.seed), Numerics.of(config.training)
     shape, num_classes, encoder = task.bank.segment_shape, len(task.class_names), None
@@ -108,14 +93,14 @@ def build_model(config: RunConfig, task: SDCTask) -> FCAM:
     return model
 
 
-def prepared(config: RunConfig) -> tuple[FCAM, SDCTask]:
+def prepared(config: Run) -> tuple[FCAM, SDCTask]:
     """Data of a run, and its model before training."""
     require_same_data(config.data)
     task = data(config.data, config.seed).to(Numerics.of(config.training).device)
     return build_model(config, task), task
 
 
-def trained_model(result: Result[RunConfig]) -> tuple[FCAM, SDCTask]:
+def trained_model(result: Result[Run]) -> tuple[FCAM, SDCTask]:
     """Trained model and data of a run in the results folder (recorded runs have no weights)."""
     task = data(result.config.data, result.config.seed).to(Numerics.of(result.config.training).device)
     model = build_model(result.config, task)
@@ -126,7 +111,7 @@ def trained_model(result: Result[RunConfig]) -> tuple[FCAM, SDCTask]:
 # --- a run ------------------------------------------------------------------------------------------------------------
 
 
-def run(config: RunConfig, progress: Progress, scratch: Path) -> Computed:
+def run(config: Run, progress: Progress, scratch: Path) -> Computed:
     """Train and evaluate the model of a run.
 
     The history has one row per epoch; of several learning rates, the chosen one's. `scores.npz` holds measures per
@@ -162,9 +147,9 @@ def run(config: RunConfig, progress: Progress, scratch: Path) -> Computed:
     return history, summary, files
 
 
-def _agreement(model: FCAM, task: SDCTask, config: RunConfig) -> dict[str, Any]:
+def _agreement(model: FCAM, task: SDCTask, config: Run) -> dict[str, Any]:
     """Agreement of attention with human rationales on test posts; text only."""
-    if not isinstance(config.data, TextConfig):
+    if not isinstance(config.data, Text):
         return {}
     from fcamlib.rationales import agreement
 
@@ -187,7 +172,7 @@ def _split_summary(scores: Scores, split: SDCData) -> dict[str, Any]:
     return measures
 
 
-def _examples(model: FCAM, test: SDCData, config: RunConfig, scores: Scores) -> dict[str, np.ndarray]:
+def _examples(model: FCAM, test: SDCData, config: Run, scores: Scores) -> dict[str, np.ndarray]:
     """The first test instances with segments and attention, as many as are small enough to keep; no text, which may be
     private."""
     if test.num_segments > MAX_EXAMPLE_SEGMENTS or test.bank.words:
@@ -226,7 +211,7 @@ def shown_segments(few: SDCData) -> np.ndarray:
 # --- many trainings in one table --------------------------------------------------------------------------------------
 
 
-def study(config: StudyConfig, progress: Progress, scratch: Path) -> Computed:
+def study(config: Study, progress: Progress, scratch: Path) -> Computed:
     """Train every run of a study; the history has one row per run, without weights and epochs.
 
     | column | meaning |
@@ -271,7 +256,7 @@ def _table(trainings: Iterable[tuple[Row, Callable[[Path], Row]]], progress: Pro
     return pd.DataFrame(rows)
 
 
-def _study_row(config: RunConfig, task: SDCTask, checkpoint: Path) -> Row:
+def _study_row(config: Run, task: SDCTask, checkpoint: Path) -> Row:
     """Train and measure one run of a study; the row of one that diverged says why and has no measures."""
     began, model = time.perf_counter(), build_model(config, task)
     rates = [phase.learning_rates for phase in config.phases]  # known of a training that diverged, where there was one
@@ -307,7 +292,7 @@ def _size(network: nn.Module) -> int:
     return sum(weight.numel() for weight in network.parameters())
 
 
-def cross_validation(config: CrossValidationConfig, progress: Progress, scratch: Path) -> Computed:
+def cross_validation(config: CrossValidation, progress: Progress, scratch: Path) -> Computed:
     """Train and test every method on every fold; the history has one row per repeat, fold and method."""
     require_same_data(_fold_data(config, 0, 0))
     drawn = lru_cache(maxsize=1)(lambda repeat, fold: data(_fold_data(config, repeat, fold), seed=0))
@@ -330,17 +315,17 @@ def cross_validation(config: CrossValidationConfig, progress: Progress, scratch:
     return history, {"title": short_source(config.source), "provenance": versions}, {}
 
 
-def _fold_data(config: CrossValidationConfig, repeat: int, fold: int) -> BagsConfig:
+def _fold_data(config: CrossValidation, repeat: int, fold: int) -> Bags:
     given = {name: getattr(config, name) for name in ("source", "fingerprint", "validation_share")}
-    return BagsConfig(**given, repeat=repeat, fold=fold)
+    return Bags(**given, repeat=repeat, fold=fold)
 
 
-def _bag_training(config: CrossValidationConfig) -> TrainingConfig:
+def _bag_training(config: CrossValidation) -> Training:
     given = {name: getattr(config, name) for name in ("batch_size", "threads")}
-    return TrainingConfig(**given, memory_layout="contiguous", device="cpu", keep="best")
+    return Training(**given, memory_layout="contiguous", device="cpu", keep="best")
 
 
-def _fold_phases(config: CrossValidationConfig, method: str) -> tuple[Phase, ...]:
+def _fold_phases(config: CrossValidation, method: str) -> tuple[Phase, ...]:
     """The schedule of a method; ABMIL trains with the loss of soft attention."""
     half = config.epochs // 2
     lengths = {"soft": half, "hard": config.epochs - half}
@@ -350,9 +335,7 @@ def _fold_phases(config: CrossValidationConfig, method: str) -> tuple[Phase, ...
     return tuple(Phase.model_validate({"paradigm": p, "epochs": n, **common}) for p, n in lengths.items())
 
 
-def _fold_row(
-    config: CrossValidationConfig, task: SDCTask, checkpoint: Path, repeat: int, fold: int, method: str
-) -> Row:
+def _fold_row(config: CrossValidation, task: SDCTask, checkpoint: Path, repeat: int, fold: int, method: str) -> Row:
     """Train one method on one fold and measure it on the test fold; all methods share seed and order of bags."""
     began, seed, training = time.perf_counter(), repeat * config.folds + fold, _bag_training(config)
     phases, numerics = _fold_phases(config, method), Numerics.of(training)
@@ -361,10 +344,8 @@ def _fold_row(
 
         model = abmil(task, method == "gated-abmil", seed)[0]
     else:
-        anywhere = BagsConfig(source="bags:any")
-        model = build_model(
-            RunConfig(data=anywhere, model=BAG_MODEL, phases=phases, training=training, seed=seed), task
-        )
+        anywhere = Bags(source="bags:any")
+        model = build_model(Run(data=anywhere, model=BAG_MODEL, phases=phases, training=training, seed=seed), task)
     history = fit(model, task, phases, training, seed, checkpoint).history
     aggregation = phases[-1].paradigm
     with reproducible(config.threads):
@@ -387,72 +368,57 @@ def _fold_row(
 
 # --- a run, epoch by epoch --------------------------------------------------------------------------------------------
 
-NUM_BINS = len(metrics.HISTOGRAM_EDGES) - 1
-CELLS = tuple(f"cell_{a_bin}_{s_bin}" for a_bin in range(NUM_BINS) for s_bin in range(NUM_BINS))
 
-
-@dataclass
+@dataclass(frozen=True)
 class Trajectory:
-    """Where a model stands in the plane of focus and prediction, before training and after each epoch.
+    """What a model does with test data before training (epoch 0) and after each epoch.
 
-    `history` has one row per epoch on test data: `epoch`, `phase`, `paradigm`, `learning_rate`, the measures of a run's
-    summary, the means `a_z` and `s_y`, and `cell_<a>_<s>`, percent of instances in bin a of a_z and bin s of s_y.
-    `examples` holds, of the first test instances, `segments`, `label`, `foreground`, and for each epoch `alpha`
-    (E, n, M) and `prob` (E, n, K).
+    `history` has a row per epoch: `epoch`, `phase`, `paradigm`, `learning_rate`, a run's test measures, and the mean
+    `s_y`. `histograms` (E, A, S) are percent of instances per bin of a_z and s_y. `examples` holds `segments`, `label`
+    and `foreground` of the first test instances, and for each epoch their `alpha` (E, n, M) and `prob` (E, n, K).
     """
 
-    title: str
-    class_names: tuple[str, ...]
+    config: Run
+    summary: dict[str, Any]
     history: pd.DataFrame
-    examples: Mapping[str, np.ndarray]
+    histograms: np.ndarray
+    examples: dict[str, np.ndarray]
 
 
-@dataclass
-class Watcher:
-    """Measures the model after each epoch of each candidate learning rate; the chosen ones are known later."""
-
-    test: SDCData
-    few: SDCData
-    numerics: Numerics
-    seen: dict[tuple[int, float], tuple[Row, np.ndarray, np.ndarray]] = field(default_factory=dict)
-
-    def look(self, model: FCAM, row: Row) -> None:
-        """Measure `model` as it predicts in the phase of `row`."""
-        paradigm = row["paradigm"]
-        scores = evaluate(model, self.test, [paradigm], self.numerics)[paradigm]
-        with evaluating(model), self.numerics.autocasting():
-            passes = [output.log_alpha.exp() for _, output in outputs(model, self.few, [paradigm], self.numerics)]
-        cells = metrics.focus_prediction_histogram(scores.a_z, scores.s_y).ravel().tolist()
-        measured = {
-            **{name: row[name] for name in ("epoch", "phase", "paradigm", "learning_rate")},
-            **scores.summary(),
-            "a_z": float(scores.a_z.mean()),
-            "s_y": float(scores.s_y.mean()),
-            **dict(zip(CELLS, cells, strict=True)),
-        }
-        alpha, prob = torch.cat(passes).cpu().numpy(), scores.prob[: len(self.few)]
-        self.seen[row["epoch"], row["learning_rate"]] = measured, alpha, prob
-
-
-def trajectory(config: RunConfig, num_examples: int, progress: Progress | None = None) -> Trajectory:
+def trajectory(config: Run, num_examples: int, progress: Progress | None = None) -> Trajectory:
     """Train the model of a run and measure it after every epoch; the training's numbers are those of the run."""
     if config.training.keep != "last":
         raise DataError("keep='best' ends a phase with the weights of an earlier epoch: give keep='last'.")
     numerics = Numerics.of(config.training)
     model, task = prepared(config)
-    few = first(task.splits["test"], num_examples)
-    watcher = Watcher(task.splits["test"], few, numerics)
+    test, few = task.splits["test"], first(task.splits["test"], num_examples)
+    seen: dict[tuple[int, float], tuple[Row, np.ndarray, np.ndarray, np.ndarray]] = {}
+
+    def watch(model: FCAM, row: Row) -> None:  # of every candidate learning rate; which is chosen is known later
+        scores = evaluate(model, test, [row["paradigm"]], numerics)[row["paradigm"]]
+        with evaluating(model), numerics.autocasting():
+            alpha = torch.cat([found.log_alpha.exp() for _, found in outputs(model, few, [row["paradigm"]], numerics)])
+        kept = {name: row[name] for name in ("epoch", "phase", "paradigm", "learning_rate")}
+        kept |= scores.summary() | {"s_y": float(scores.s_y.mean())}
+        cells = metrics.focus_prediction_histogram(scores.a_z, scores.s_y)
+        seen[row["epoch"], row["learning_rate"]] = kept, cells, alpha.cpu().numpy(), scores.prob[:num_examples]
+
     with reproducible(config.training.threads, numerics.tf32):
-        start = {"epoch": 0, "phase": 0, "paradigm": config.phases[0].paradigm, "learning_rate": 0.0}
-        watcher.look(model, start)
-    fitted = fit(model, task, config.phases, config.training, config.seed, None, progress, watcher.look)
-    epochs = [(0, 0.0), *((row["epoch"], row["learning_rate"]) for row in fitted.history)]
-    rows, alpha, prob = zip(*(watcher.seen[epoch] for epoch in epochs), strict=True)
-    examples = {
-        "segments": shown_segments(few),
-        "label": few.label.cpu().numpy(),
-        "foreground": few.foreground.cpu().numpy(),
-        "alpha": np.stack(alpha),
-        "prob": np.stack(prob),
-    }
-    return Trajectory(task.title, tuple(task.class_names), pd.DataFrame(list(rows)), examples)
+        watch(model, {"epoch": 0, "phase": 0, "paradigm": config.phases[0].paradigm, "learning_rate": 0.0})
+    history = fit(model, task, config.phases, config.training, config.seed, None, progress, watch).history
+    epochs = [(0, 0.0), *((row["epoch"], row["learning_rate"]) for row in history)]
+    rows, cells, alpha, prob = zip(*(seen[epoch] for epoch in epochs), strict=True)
+    truth = {"segments": shown_segments(few), "label": few.label, "foreground": few.foreground}
+    examples = {name: np.asarray(value) for name, value in truth.items()}
+    return Trajectory(
+        config,
+        {
+            "title": task.title,
+            "class_names": list(task.class_names),
+            "n": len(test),
+            "provenance": provenance(numerics),
+        },
+        pd.DataFrame(list(rows)),
+        np.stack(cells),
+        examples | {"alpha": np.stack(alpha), "prob": np.stack(prob)},
+    )

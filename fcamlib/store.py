@@ -24,11 +24,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from filelock import FileLock, Timeout
-from pydantic import ValidationError
 
 from fcamlib import paths
-from fcamlib.config import RunConfig, StoredConfig, read
-from fcamlib.errors import StoreError, explain
+from fcamlib.config import Config, Run, read
+from fcamlib.errors import StoreError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +44,7 @@ OTHER_VERSION = "config.json is of another version"
 
 Row = dict[str, Any]
 Progress = Callable[[Row], None]  # is called with each row as it is measured
-ConfigT = TypeVar("ConfigT", bound=StoredConfig)
+ConfigT = TypeVar("ConfigT", bound=Config)
 
 
 class BusyError(Exception):
@@ -142,7 +141,7 @@ def survey(root: Path | None) -> list[Result[Any]]:
     return [Result(path) for path in folders if any(os.path.lexists(path / name) for name in (SUMS, "config.json"))]
 
 
-def every(kind: type[ConfigT] = StoredConfig, recorded: bool = False) -> list[Result[ConfigT]]:  # type: ignore[assignment]
+def every(kind: type[ConfigT] = Config, recorded: bool = False) -> list[Result[ConfigT]]:  # type: ignore[assignment]
     """The undamaged results of one kind, or of all, sorted by name: of the results folder, or the recorded ones."""
     results = survey(paths.recorded_dir() if recorded else paths.results_dir())
     for result in results:
@@ -160,7 +159,7 @@ def get(
 
     Parameters
     ----------
-    config : StoredConfig
+    config : Config
     progress : callable, optional
         Called with each row as it is measured.
     fresh : bool
@@ -218,7 +217,7 @@ def record(result: Result[ConfigT], root: Path | None = None) -> Result[ConfigT]
     return Result(root / result.folder.name)
 
 
-def _described(config: StoredConfig) -> bytes:
+def _described(config: Config) -> bytes:
     """The content of config.json."""
     try:
         return config.model_dump_json(indent=2).encode() + b"\n"
@@ -253,7 +252,7 @@ def _put(target: Path, content: Mapping[str, bytes]) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def partial_dir(config: StoredConfig) -> Path:
+def partial_dir(config: Config) -> Path:
     """Folder of the checkpoints and rows that an unfinished result resumes from."""
     return paths.results_dir() / ".partial" / config.name
 
@@ -266,7 +265,7 @@ def unfinished() -> list[str]:
 
 
 @contextmanager
-def locked(config: StoredConfig, wait: bool = True) -> Iterator[None]:
+def locked(config: Config, wait: bool = True) -> Iterator[None]:
     """Hold a result while it is computed; the lock falls with the process."""
     lock = FileLock(writable(paths.results_dir() / ".locks") / f"{config.name}.lock")
     try:
@@ -334,22 +333,23 @@ def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
     return buffer.getvalue()
 
 
-def load_config(path: Path) -> RunConfig:
-    """A `RunConfig` from a JSON file; one sentence where it is not one."""
-    try:
-        return RunConfig.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise StoreError(f"the config '{path}' cannot be read ({error.strerror}): give a config.json.") from None
-    except ValidationError as error:
-        raise StoreError(f"the config '{path}' is not valid: {explain(error, RunConfig)}") from None
-
-
 # --- aliases, to be removed -------------------------------------------------------------------------------------------
 
 Stored = Result
-Run = Result[RunConfig]
-RunBusyError = BusyError
-unfinished_runs = unfinished
+
+
+def load_config(path: Path) -> Run:  # alias, to be removed
+    """A `Run` from a JSON file; one sentence where it is not one."""
+    from pydantic import ValidationError
+
+    from fcamlib.errors import explain
+
+    try:
+        return Run.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise StoreError(f"the config '{path}' cannot be read ({error.strerror}): give a config.json.") from None
+    except ValidationError as error:
+        raise StoreError(f"the config '{path}' is not valid: {explain(error, Run)}") from None
 
 
 def damage(folder: Path) -> str:
@@ -357,21 +357,16 @@ def damage(folder: Path) -> str:
     return Result[Any](folder).damage
 
 
-def recorded(kind: type[ConfigT]) -> list[Result[ConfigT]]:
-    """The recorded results of one kind."""
-    return every(kind, recorded=True)
-
-
-def recorded_runs() -> list[Run]:
+def recorded_runs() -> list[Result[Run]]:
     """The recorded runs."""
-    return every(RunConfig, recorded=True)
+    return every(Run, recorded=True)
 
 
-def stored_runs() -> list[Run]:
+def stored_runs() -> list[Result[Run]]:
     """The runs of the results folder."""
-    return every(RunConfig)
+    return every(Run)
 
 
 def stored_results() -> list[Result[Any]]:
     """All results of the results folder."""
-    return every(StoredConfig)
+    return every(Config)

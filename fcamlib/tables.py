@@ -180,7 +180,8 @@ def recorded(like: Sequence[Result], config: Any = None) -> tuple[str, list[Resu
         found = store.find(config)
         kept = {title(found): [found]} if found and found.is_recorded else {}
     else:
-        alike = [r for r in store.recorded(type(like[0].config)) if type(r.config.data) is type(like[0].config.data)]
+        config = like[0].config
+        alike = [r for r in store.every(type(config), recorded=True) if type(r.config.data) is type(config.data)]
         kept = tasks(alike)
     if not kept:
         return "nothing of the kind is recorded here, so the above is shown again", list(like)

@@ -10,7 +10,6 @@ from statistics import median
 import torch
 
 from fcamlib import paths
-from fcamlib.computing import build_model, require_same_data, task
 from fcamlib.config import Phase, RunConfig
 from fcamlib.data.pictures import CIFAR, cifar_state
 from fcamlib.data.sdc import SDCTask
@@ -19,6 +18,8 @@ from fcamlib.estimate import Timing, phase_seconds
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
 from fcamlib.numerics import Numerics, keep_freed_memory, reproducible
+from fcamlib.running import build_model, require_same_data
+from fcamlib.running import data as task
 from fcamlib.training import training_pass
 
 NUM_STEPS = 3  # timed after one that is not; their median counts

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from fcamlib import checkpoint as checkpoints
-from fcamlib import computing, training
+from fcamlib import running, training
 from fcamlib.checkpoint import Row
-from fcamlib.computing import build_model
 from fcamlib.config import Experiment, Phase, TrainingConfig
 from fcamlib.data.sdc import Bank, SDCTask
 from fcamlib.errors import StoreError
 from fcamlib.fcam import FCAM
 from fcamlib.numerics import Numerics
+from fcamlib.running import build_model
 from fcamlib.training import fit
 
 SEED = 4
@@ -57,7 +57,7 @@ FAILURES = {"hybrid": [], "diverging": [True, False]}
 
 @pytest.fixture(scope="module")
 def digits() -> SDCTask:
-    return computing.task(RUN.data, seed=0)
+    return running.data(RUN.data, seed=0)
 
 
 class Flat(nn.Module):

@@ -336,12 +336,12 @@ def test_ctrl_c_says_how_to_go_on_and_the_same_command_resumes(monkeypatch: pyte
     finally:
         signal.signal(signal.SIGINT, before)
     assert sentence == "interrupted; what is stored stays, and the same command goes on from the last checkpoint."
-    (name,) = store.unfinished_runs()
+    (name,) = store.unfinished()
     listed = fcam("grid", "--list", "--paradigms", "soft", *SMALL_OPTIONS, "--epochs", "5").stdout
     assert listed.startswith(f"{name}  begun\nNo stored run on this hardware (")
     assert fcam(*arguments).stdout.startswith(f"{name}: test accuracy ")
     assert epochs == [1, 2, 3, 3, 4, 5], "trained again what the checkpoint had"
-    assert store.unfinished_runs() == []
+    assert store.unfinished() == []
 
 
 # --- grid, list, record, check ----------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ def test_a_grid_trains_what_is_missing_and_goes_on_where_a_run_diverges(monkeypa
 
     get = store.get
 
-    def diverging(config: Any, *rest: Any, **named: Any) -> store.Run:
+    def diverging(config: Any, *rest: Any, **named: Any) -> store.Result:
         if config.paradigm == "hard":
             raise DivergenceError("the hard loss became NaN.")
         return get(config, *rest, **named)

@@ -15,7 +15,7 @@ import json
 import torch
 from fcamlib.config import experiment
 from fcamlib.data.mosaics import mosaic_task
-from fcamlib.computing import build_model
+from fcamlib.running import build_model
 from fcamlib.training import fit
 
 torch.set_num_threads({threads})

@@ -14,7 +14,7 @@ from fcamlib import estimate, grid_list, paths, provenance, timing
 from fcamlib.__main__ import main
 from fcamlib.config import Phase, RunConfig, experiment
 from fcamlib.estimate import Timing, duration, phase_seconds, seconds_like_stored
-from fcamlib.store import Run
+from fcamlib.store import Result
 
 HERE = "Some CPU"
 SMALL = {"num_segments": 3, "num_train": 200, "num_validation": 48, "num_test": 48, "batch_size": 32, "epochs": 6}
@@ -34,11 +34,11 @@ def config_of(paradigm: str, **changes: Any) -> RunConfig:
     return config
 
 
-def stored(config: RunConfig, seconds: dict[int, list[float]], device: str = HERE) -> Run:
+def stored(config: RunConfig, seconds: dict[int, list[float]], device: str = HERE) -> Result:
     """A run as far as estimates look at it: seconds of the epochs of each phase."""
     rows = [(phase, value) for phase, values in seconds.items() for value in values]
     history = pd.DataFrame(rows, columns=["phase", "seconds"])
-    run = Run(Path(config.name))
+    run = Result[Any](Path(config.name))
     vars(run).update(config=config, history=history, summary={"provenance": {"device": device}})
     return run
 
@@ -70,7 +70,7 @@ def test_durations_are_hours_and_minutes(seconds: float, said: str) -> None:
     assert duration(seconds) == said
 
 
-def like(config: RunConfig, *runs: Run) -> float | None:
+def like(config: RunConfig, *runs: Result) -> float | None:
     return seconds_like_stored(config, estimate.paces(runs, lambda _: HERE))
 
 

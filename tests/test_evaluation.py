@@ -13,14 +13,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special, stats
 from torch import Tensor, nn
 
-from fcamlib import computing
-from fcamlib.computing import build_model
 from fcamlib.config import Experiment
 from fcamlib.data.sdc import Bank, SDCData, every_occurrence
 from fcamlib.evaluation import Scores, batch_scores, evaluate, evaluating
 from fcamlib.fcam import FCAM, PARADIGMS
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics
+from fcamlib.running import build_model
+from fcamlib.running import data as drawn
 
 FLOAT64 = Numerics(torch.device("cpu"), torch.float64)
 N, M, K, D = 11, 3, 5, 7
@@ -196,7 +196,7 @@ def test_deduplicated_equals_plain_on_pictures_in_float32(layout: str, monkeypat
     (config,) = Experiment.model_validate(
         {"paradigms": "soft", "num_test": 150, "precision": "float32", "memory_layout": layout}
     ).configs()
-    task = computing.task(config.data, seed=0)
+    task = drawn(config.data, seed=0)
     model = build_model(config, task)
     scores = evaluate(model, task.splits["test"], numerics=Numerics.of(config.training))
     for paradigm in PARADIGMS:

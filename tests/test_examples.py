@@ -8,30 +8,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcamlib.computing import trained_model
-from fcamlib.config import TextConfig, experiment
+from fcamlib import store
+from fcamlib.config import RunConfig, TextConfig, experiment
 from fcamlib.data.keywords import PHRASES
 from fcamlib.data.text import text_task, text_words
 from fcamlib.errors import UserError
 from fcamlib.examples import posts_table, word_attention
 from fcamlib.numerics import Numerics
 from fcamlib.rationales import agreement
-from fcamlib.runs import run_all
-from fcamlib.store import Run
+from fcamlib.running import trained_model
+from fcamlib.store import Result
 from fcamlib.tables import AGREEMENT, frame, means
 
 SIZES = {"num_train": 120, "num_validation": 30, "num_test": 40, "max_tokens": 8}
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Run]]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Result]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FCAM_RESULTS", str(tmp_path_factory.mktemp("results")))
         grid = {"dataset": "keywords", "paradigms": "lvml,logit_mixture", "epochs": 1, "seeds": "2,5", **SIZES}
-        yield run_all(experiment(grid).configs())
+        yield store.get_all(experiment(grid).configs())
 
 
-def test_agreement_is_that_of_the_trained_models(runs: list[Run]) -> None:
+def test_agreement_is_that_of_the_trained_models(runs: list[Result]) -> None:
     assert all("agreement" in run.summary for run in runs)
     table = means(frame(runs), measures=AGREEMENT)
     assert table.index.tolist() == ["LVML", "logit mixture"] and table["seeds"].tolist() == ["2", "2"]
@@ -45,7 +45,7 @@ def test_agreement_is_that_of_the_trained_models(runs: list[Run]) -> None:
         assert table[column].iloc[0].startswith(f"{mean:.3f} [")
 
 
-def test_words_and_attention_of_a_generated_post(runs: list[Run]) -> None:
+def test_words_and_attention_of_a_generated_post(runs: list[Result]) -> None:
     shown = word_attention(runs, place=3)
     marked = " ".join(shown.index[shown["rationale"] == "yes"])
     assert marked in {phrase for phrases in PHRASES.values() for phrase in phrases}
@@ -77,8 +77,8 @@ def test_posts_are_counted_and_never_shown() -> None:
     assert table.loc["train", "words a post"] == pytest.approx(float(lengths.mean()), abs=0.051)
 
 
-def test_real_posts_are_refused(runs: list[Run], tmp_path: Path) -> None:
-    run = Run(tmp_path)
+def test_real_posts_are_refused(runs: list[Result], tmp_path: Path) -> None:
+    run = Result[RunConfig](tmp_path)
     data = TextConfig(source="hatexplain")
     run.__dict__["config"] = runs[0].config.model_copy(update={"data": data})
     with pytest.raises(UserError, match="posts of dataset='hatexplain' are not shown"):

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fcamlib import paths
+from fcamlib import paths, store
 from fcamlib.config import experiment
-from fcamlib.runs import run
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = {"num_train": 64, "num_validation": 32, "num_test": 32, "num_segments": 3, "batch_size": 32, "epochs": 2}
@@ -20,7 +19,7 @@ OPTIONS = [part for name, value in SMALL.items() for part in (f"--{name.replace(
 # What notebooks import to show stored results.
 READERS = (
     "import fcamlib.examples, fcamlib.theory.tables",
-    "import fcamlib.captioning.runs, fcamlib.studies.study, fcamlib.theory.sweep",
+    "import fcamlib.store, fcamlib.provenance, fcamlib.rerun",
     "from fcamlib import claims, course, notebook, plots, runs, store, tables",
 )
 
@@ -41,14 +40,14 @@ def imports_torch(code: str) -> tuple[str, bool]:
 
 def test_modules_that_show_stored_results() -> None:
     assert imports_torch("\n".join(READERS)) == ("", False)
-    assert imports_torch("import fcamlib.computing") == ("", True)
+    assert imports_torch("import fcamlib.running") == ("", True)
 
 
 def test_help_and_stored_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
     monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
     (config,) = experiment({**SMALL, "paradigms": "soft"}).configs()
-    stored = run(config)
+    stored = store.get(config)
     command = "from fcamlib.__main__ import main; main({}, standalone_mode=False)"
     assert not imports_torch(command.format(["--help"]))[1]
     summary, found = imports_torch(command.format(["run", "--json", "--paradigm", "soft", *OPTIONS]))

@@ -14,7 +14,6 @@ import pytest
 
 from fcamlib import progress, store
 from fcamlib.config import experiment
-from fcamlib.runs import run
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = {"num_train": 64, "num_validation": 32, "num_test": 32, "num_segments": 3, "epochs": 2, "batch_size": 32}
@@ -62,7 +61,7 @@ def test_the_bar_counts_searches() -> None:
     values = {**SMALL, "paradigms": "hybrid", "epochs": 9, "switch_epoch": 5, "search_epochs": 2}
     (config,) = experiment({**values, "learning_rates": "0.1,0.2,0.3", "hard_learning_rates": "0.01,0.02"}).configs()
     rows: list[dict[str, Any]] = []
-    run(config, rows.append)
+    store.get(config, rows.append)
     done = [progress.epochs_done(config.phases, row) for row in rows]
     assert progress.total_epochs(config.phases) == (2 * 2 + 5) + (2 + 4) == len(rows)
     assert done == list(range(1, len(rows) + 1))

@@ -120,7 +120,7 @@ def test_measures_of_recorded_captions_agree_with_each_other(folder: Path) -> No
 
 @each_run
 def test_measures_of_a_record_agree_with_each_other(folder: Path) -> None:
-    run = store.Run(folder)
+    run = store.Result[Any](folder)
     assert len(run.history) == sum(phase.epochs for phase in run.config.phases)
     for split in run.summary["splits"].values():
         known = split.get("n_foreground", split["n"])  # measures of the focus are over these
@@ -140,7 +140,7 @@ def test_measures_of_a_record_agree_with_each_other(folder: Path) -> None:
         assert row["validation_accuracy"] == max(r["validation_accuracy"] for r in others)
 
 
-def on_mosaics() -> list[store.Run]:
+def on_mosaics() -> list[store.Result]:
     return [run for run in store.recorded_runs() if isinstance(run.config.data, MosaicsConfig)]
 
 

@@ -25,7 +25,6 @@ import yaml
 from fcamlib import checkpoint, paths, store
 from fcamlib.config import RunConfig, experiment
 from fcamlib.profiles import grids
-from fcamlib.runs import run
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
@@ -119,7 +118,7 @@ def ended(process: subprocess.Popen[str]) -> None:
 
 def assert_equals_local(results: Path, config: RunConfig) -> None:
     """Equal to the last bit to the run computed in this process, in all but what the clock says."""
-    own, local = store.Run(results / config.name), run(config)
+    own, local = store.Result[RunConfig](results / config.name), store.get(config)
     assert store.damage(own.folder) == ""
     for file in ("config.json", "scores.npz", "examples.npz", "model.safetensors"):
         assert (own.folder / file).read_bytes() == (local.folder / file).read_bytes(), file
@@ -130,7 +129,7 @@ def assert_equals_local(results: Path, config: RunConfig) -> None:
 
 def assert_went_on(pipeline: Pipeline, config: RunConfig, num_marked: int) -> None:
     """The marked epochs came from the checkpoint, the others were trained after it."""
-    history = store.Run(pipeline.results / config.name).history
+    history = store.Result(pipeline.results / config.name).history
     assert list(history["seconds"] == MARK) == [number < num_marked for number in range(len(history))]
 
 

@@ -1,52 +1,97 @@
-"""The store: checked at every reading, resumable to the same numbers, and clear about what it cannot do."""
+"""The store's promises over every kind of result: whole or absent, checked, computed once, resumed bit for bit."""
 
 from __future__ import annotations
 
 import hashlib
-import logging
+import os
+import random
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-import reuse_runs
-from click.testing import CliRunner
-from forked import FILES, assert_same
+from forked import ROOT, Forked, forked, needs_linux
 
 from fcamlib import paths, store
-from fcamlib.__main__ import main
-from fcamlib.config import RunConfig, experiment
+from fcamlib.config import (
+    Config,
+    CrossValidation,
+    caption_experiment,
+    experiment,
+    fixed_focus_experiment,
+    study_experiment,
+)
 from fcamlib.errors import DataError, StoreError
-from fcamlib.runs import run
 
-SMALL = {"num_train": 96, "num_validation": 48, "num_test": 48, "num_segments": 3, "batch_size": 24, "epochs": 6}
+KINDS = ("run", "captions", "sweep", "study", "cross-validation")
+GRID = {"num_train": 48, "num_validation": 24, "num_test": 24, "num_segments": 3, "batch_size": 24, "epochs": 4}
+CAPTIONS = {"num_train": 12, "num_validation": 4, "num_test": 4, "epochs": 3, "switch_epoch": 1, "image_size": 48}
+SWEEP = {"num_classes": 3, "num_segments": 3, "num_train": 20, "epochs": 4, "alphas": "0.2,1", "batch_size": 10}
+BAGS = {"methods": ("soft", "hybrid"), "repeats": 1, "folds": 2, "epochs": 2, "learning_rates": (0.01,)}
+NUM_KILLS = 6  # of each kind
+
+each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Config]:
+    """A small config of every kind; the run is a hybrid that compares learning rates: 2 + 2 + 2 epochs."""
+    bags = tmp_path_factory.mktemp("some where") / "mine.npz"
+    bag, draws = np.repeat(np.arange(12), 3), np.random.default_rng(2)
+    features, fold = draws.normal(size=(36, 5)) + 3 * (bag % 2)[:, None], np.arange(12)[None] // 2 % 2
+    np.savez(bags, features=features, bag=bag, label=np.arange(12) % 2, fold=fold)
+    source = f"bags:{bags}"
+    return {
+        "run": experiment({**GRID, "paradigms": "hybrid", "learning_rates": "0.05,0.1", "search_epochs": 1}).configs()[
+            0
+        ],
+        "captions": caption_experiment({**CAPTIONS, "paradigms": "hybrid", "hidden_dim": 8}).configs()[0],
+        "sweep": fixed_focus_experiment(SWEEP).config(),
+        "study": study_experiment({**GRID, "paradigms": "soft,hybrid", "focus_networks": "linear,mlp:1x4"}).config(),
+        "cross-validation": CrossValidation(
+            source=source, fingerprint=hashlib.sha256(bags.read_bytes()).hexdigest(), batch_size=8, **BAGS
+        ),
+    }
+
+
+@pytest.fixture(scope="module")
+def references(configs: dict[str, Config], tmp_path_factory: pytest.TempPathFactory) -> dict[str, store.Result[Any]]:
+    """An undisturbed result of every kind."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FCAM_RESULTS", str(tmp_path_factory.mktemp("references")))
+        return {kind: store.get(config) for kind, config in configs.items()}
+
+
+@pytest.fixture(autouse=True)
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty results folder, and an empty one of recorded runs."""
+    """An empty results folder, an empty one of recorded results, and checkpoints after every epoch."""
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("FCAM_CHECKPOINT_SECONDS", "0")
     monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
     return tmp_path / "results"
 
 
-def config_of(paradigm: str = "hybrid", seed: int = 0, **changes: Any) -> RunConfig:
-    return experiment({**SMALL, "paradigms": paradigm, "seeds": seed, **changes}).configs()[0]
+def assert_same(own: store.Result[Any], other: store.Result[Any]) -> None:
+    """Whole, and equal to the last bit in all but the clock."""
+    assert own.damage == "" == other.damage
+    files = {path.name for path in other.folder.iterdir()}
+    assert {path.name for path in own.folder.iterdir()} == files
+    for file in files - {"history.csv", "summary.json", store.SUMS}:
+        assert (own.folder / file).read_bytes() == (other.folder / file).read_bytes(), file
+    first, second = (result.history.drop(columns="seconds", errors="ignore") for result in (own, other))
+    pd.testing.assert_frame_equal(first, second, check_exact=True)
+    assert [{**result.summary, "provenance": None} for result in (own, other)].count(
+        {**own.summary, "provenance": None}
+    ) == 2
 
 
-CONFIG = config_of(learning_rates="0.05,0.1", search_epochs=2)  # a hybrid with a search: 2 + 3 + 3 epochs
-CONFIG_EPOCHS = 8
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
-    """CONFIG's run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FCAM_RESULTS", str(tmp_path_factory.mktemp("reference")))
-        return run(CONFIG)
+def assert_nothing_half_written(results: Path) -> None:
+    """Every visible folder is whole; whatever else lies there is out of sight."""
+    assert [result.damage for result in store.survey(results)] == [""] * len(list(results.glob("[!.]*")))
 
 
 def flip(path: Path, place: int | None = None) -> None:
@@ -55,253 +100,312 @@ def flip(path: Path, place: int | None = None) -> None:
     path.write_bytes(content)
 
 
-def test_what_an_interrupted_writer_left_is_not_in_the_way(results: Path) -> None:
-    config = config_of("soft")
-    partial = store.partial_dir(config)
-    partial.mkdir(parents=True)
-    (partial / "checkpoint.part").write_bytes(b"half")
-    beside = results / f".{config.name}.new"
-    beside.mkdir()
-    (beside / "config.json").write_bytes(b"{")
-    (beside / "stray.txt").write_bytes(b"?")
-    assert sorted(path.name for path in run(config).folder.iterdir()) == sorted(FILES)
-    assert list((results / ".partial").iterdir()) == [] and not beside.exists()
+# --- found, recorded, damaged -----------------------------------------------------------------------------------------
 
 
-def test_a_second_request_is_answered_from_the_store_without_training(results: Path) -> None:
-    config, rows = config_of("soft"), list[dict[str, Any]]()
-    first = run(config, rows.append)
-    assert [row["epoch"] for row in rows] == list(range(1, SMALL["epochs"] + 1))
-    assert run(config, rows.append).folder == first.folder == results / config.name
-    assert len(rows) == SMALL["epochs"]
-    run(config, rows.append, fresh=True)
-    assert len(rows) == 2 * SMALL["epochs"] and store.damage(first.folder) == ""
-    sums = subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=first.folder)
-    assert sums.returncode == 0
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_a_flipped_byte_is_noticed_warned_of_and_computed_anew(
-    file: str, reference: store.Run, results: Path, caplog: pytest.LogCaptureFixture
+@each_kind
+def test_a_result_is_computed_once_and_recorded_light_without_a_path(
+    kind: str, configs: dict[str, Config], references: dict[str, store.Result[Any]], results: Path
 ) -> None:
-    copy = results / CONFIG.name
-    shutil.copytree(reference.folder, copy)
-    flip(copy / file)
-    assert store.stored_runs() == [] and [result.damage for result in store.survey(results)] != [""]
+    config, rows = configs[kind], list[store.Row]()
+    result = store.get(config, rows.append)
+    assert rows and result.folder == results / config.name and result in store.every(type(config))
+    measured = len(rows)
+    assert store.get(config, rows.append).folder == result.folder and len(rows) == measured
+    assert_same(result, references[kind])
+    check = subprocess.run(["sha256sum", "--check", "--strict", "--quiet", store.SUMS], cwd=result.folder)
+    assert check.returncode == 0
+    kept = store.record(result)
+    assert kept.is_recorded and store.get(config).folder == kept.folder and store.every(recorded=True) == [kept]
+    assert {path.name for path in kept.folder.iterdir()} <= {store.SUMS, *store.RECORDED_FILES}
+    assert kept.config.name == config.name and kept.history.equals(result.history) and kept.summary == result.summary
+    for path in kept.folder.iterdir():
+        assert b"some where" not in path.read_bytes()
+    assert store.get(config, recorded=False).folder == result.folder
+    assert list((results / ".partial").glob(f"{config.name}*")) == []
+
+
+@each_kind
+def test_a_changed_file_is_never_shown_warned_of_once_and_computed_again(
+    kind: str,
+    configs: dict[str, Config],
+    references: dict[str, store.Result[Any]],
+    results: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config, reference, draws = configs[kind], references[kind], random.Random(kind)
+    folder = results / config.name
+    for file in sorted(path.name for path in reference.folder.iterdir()):
+        content = (reference.folder / file).read_bytes()
+        bad, place = bytearray(content), draws.randrange(8 * len(content))
+        bad[place // 8] ^= 1 << place % 8
+        faulty = {"a bit": bytes(bad), "empty": b"", "half": content[: len(content) // 2], "longer": content + b"\n"}
+        if file == store.SUMS:
+            faulty["longer"] = b"0" * 64 + b"  ../SHA256SUMS\n" + content
+        for what, other in faulty.items():
+            shutil.copytree(reference.folder, folder)
+            (folder / file).write_bytes(other)
+            assert store.every(type(config)) == [] and store.find(config) is None, f"{what} of {file}"
+            shutil.rmtree(folder)
+        shutil.copytree(reference.folder, folder)
+        (folder / file).unlink()
+        assert store.find(config) is None, f"{file} is missing"
+        shutil.rmtree(folder)
+    shutil.copytree(reference.folder, folder)
+    flip(folder / "history.csv")
     caplog.clear()
-    rows: list[dict[str, Any]] = []
-    mended = run(CONFIG, rows.append)
-    (record,) = caplog.records
-    assert record.levelno == logging.WARNING and f"'{copy}' is damaged (" in record.message
-    assert file in record.message or file == "SHA256SUMS"
-    assert len(rows) == CONFIG_EPOCHS and store.damage(copy) == ""
-    assert_same(mended.folder, reference.folder)
+    assert_same(store.get(config), reference)
+    sentence = (
+        f"the stored result '{folder}' is damaged (history.csv does not have its checksum): it is computed again."
+    )
+    assert caplog.messages == [sentence]
+    shutil.move(folder, results / "another-name")
+    assert "another-name" not in {path.folder.name for path in store.every(type(config))}
+    assert "another-name' is damaged (config.json is another result's)" in caplog.messages[-1]
 
 
-def test_missing_files_and_foreign_configs_are_damage(
-    reference: store.Run, results: Path, caplog: pytest.LogCaptureFixture
+def test_a_folder_that_cannot_be_read_hides_no_other(
+    references: dict[str, store.Result[Any]], results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = results / CONFIG.name
-    for file in FILES:
-        shutil.copytree(reference.folder, copy)
-        (copy / file).unlink()
-        assert store.damage(copy) == (
-            f"{file} is missing" if file != "SHA256SUMS" else f"{file} is missing or unreadable"
-        )
-        assert store.find(CONFIG) is None
-        shutil.rmtree(copy)
-    other = config_of("soft")
-    shutil.copytree(reference.folder, results / other.name)
-    assert store.find(other) is None and "config.json is another result's" in caplog.messages[-1]
-    assert store.find(CONFIG) is None
+    for reference in references.values():
+        shutil.copytree(reference.folder, results / reference.folder.name)
+    digest, broken = hashlib.file_digest, references["study"].folder.name
+
+    def failing(file: Any, algorithm: str) -> Any:
+        if Path(file.name).parent.name == broken:
+            raise OSError(5, "Input/output error")
+        return digest(file, algorithm)
+
+    monkeypatch.setattr(hashlib, "file_digest", failing)
+    (results / "a-loop").symlink_to("a-loop")
+    (results / "of-no-result").mkdir()
+    assert len(store.every()) == len(KINDS) - 1
+    faulty: store.Result[Any] = next(result for result in store.survey(results) if result.damage)
+    assert faulty.damage == "config.json cannot be read (Input/output error)"
 
 
-def checkpoint_with_three_epochs(config: RunConfig) -> Path:
-    """Stop a run in its fourth epoch; its checkpoint."""
-
-    def stop(row: dict[str, Any]) -> None:
-        if row["epoch"] == 4:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(config, stop)
-    path = store.partial_dir(config) / store.CHECKPOINT
-    assert path.is_file() and store.unfinished_runs() == [config.name]
-    return path
+def test_a_clone_that_converts_line_endings_leaves_records_alone(tmp_path: Path) -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("git attributes need a checkout of git")
+    names = ["results/recorded/x/history.csv", "results/recorded/x/SHA256SUMS", "results/recorded/claims.json"]
+    found = subprocess.run(["git", "check-attr", "text", "--", *names], cwd=ROOT, capture_output=True, text=True)
+    assert found.stdout.splitlines() == [f"{name}: text: unset" for name in names]
 
 
-def test_an_interrupted_run_goes_on_from_its_checkpoint_and_a_flipped_byte_in_it_starts_anew(
-    results: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("fcamlib.training.CHECKPOINT_SECONDS", -1.0)
-    config = config_of("soft", optimizer="adam", keep="best")
-    whole = run(config)
-    kept = shutil.copytree(whole.folder, results.parent / "whole" / config.name)
-    shutil.rmtree(whole.folder)
-    content = checkpoint_with_three_epochs(config).read_bytes()
-    header = 8 + int.from_bytes(content[:8], "little")
-    places = {"size": 2, "state": content.index(b"train_loss"), "tensors": (header + len(content)) // 2, "end": -1}
-    for part, place in {"none": None, **places}.items():
-        checkpoint = store.partial_dir(config) / store.CHECKPOINT
-        checkpoint.parent.mkdir(exist_ok=True)
-        checkpoint.write_bytes(content)
-        if place is not None:
-            flip(checkpoint, place)
-        caplog.clear()
-        rows: list[dict[str, Any]] = []
-        resumed = run(config, rows.append)
-        assert [row["epoch"] for row in rows] == ([4, 5, 6] if place is None else [1, 2, 3, 4, 5, 6]), part
-        assert [r.message for r in caplog.records] == (
-            [] if place is None else [f"the checkpoint '{checkpoint}' is damaged: training starts from its beginning."]
-        )
-        assert_same(resumed.folder, kept)
-        assert store.unfinished_runs() == []
-        shutil.rmtree(resumed.folder)
-    for length in (0, 5, header, len(content) - 1):  # cut short
-        checkpoint.parent.mkdir(exist_ok=True)
-        checkpoint.write_bytes(content[:length])
-        assert_same(run(config).folder, kept)
-        shutil.rmtree(results / config.name)
+# --- what cannot be computed or written -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "/dev/null/x", "/proc/fcam"])
 def test_a_results_folder_that_cannot_be_written_is_one_sentence(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: str, configs: dict[str, Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("not a folder")
     folder = tmp_path / place
     monkeypatch.setenv("FCAM_RESULTS", str(folder))
-    with pytest.raises(StoreError) as caught:
-        run(config_of("soft"))
-    sentence = str(caught.value)
-    assert sentence.startswith(f"the results folder '{folder}' cannot be written (")
-    assert sentence.endswith("): set FCAM_RESULTS to a folder that can.")
-    assert store.stored_runs() == [] and store.unfinished_runs() == []
+    with pytest.raises(
+        StoreError, match=r"cannot be written \(.*\): set FCAM_RESULTS to a folder that can\.$"
+    ) as caught:
+        store.get(configs["run"])
+    assert str(caught.value).startswith(f"the results folder '{folder}' cannot be written (")
+    assert store.every() == [] and store.unfinished() == []
 
 
-def test_a_full_disk_is_one_sentence_and_loses_nothing(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fcamlib.training.CHECKPOINT_SECONDS", -1.0)
-    config = config_of("soft")
-    before = run(config)
-    sums = (before.folder / "SHA256SUMS").read_bytes()
+@each_kind
+def test_a_full_disk_is_one_sentence_and_loses_nothing(
+    kind: str, configs: dict[str, Config], results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = store.get(configs[kind])
+    sums = (before.folder / store.SUMS).read_bytes()
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(store.os, "fsync", full)
-        with pytest.raises(StoreError, match=r"^the result '.*' cannot be written \(No space left on device\): make"):
-            run(config, fresh=True)
-    assert (before.folder / "SHA256SUMS").read_bytes() == sums and store.damage(before.folder) == ""
-    with monkeypatch.context() as patch:
-        patch.setattr("fcamlib.checkpoint.save_file", full)
-        with pytest.raises(
-            StoreError, match=r"^the checkpoint '.*' cannot be written \(No space left on device\): make"
-        ):
-            run(config_of("hard"))
+    for place, what in (("fcamlib.checkpoint.save_file", "checkpoint"), ("os.fsync", "result")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, full)
+            with pytest.raises(
+                StoreError, match=rf"^the {what} '.*' cannot be written \(No space left .*\): make room"
+            ):
+                store.get(configs[kind], fresh=True)
+        assert (before.folder / store.SUMS).read_bytes() == sums
+        assert_nothing_half_written(results)
+        assert not list(results.glob(".*.new")) and not list(results.glob(".partial/*/*.part"))
 
 
-def test_recorded_runs_come_first_are_light_and_hold_no_path(
-    results: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    recorded = results.parent / "recorded"
-    source = pictures(results.parent / "some where" / "pics")
-    linear = {"focus_network": "linear", "classification_network": "linear", "image_size": 8, "epochs": 2}
-    (config,) = experiment({**SMALL, **linear, "dataset": source, "foreground": "a,b", "paradigms": "soft"}).configs()
-    stored = run(config)
-    kept = store.record(stored, recorded)
-    assert kept.folder == recorded / config.name and kept.is_recorded and not stored.is_recorded
-    assert sorted(path.name for path in kept.folder.iterdir()) == sorted(("SHA256SUMS", *store.RECORDED_FILES))
-    assert "model.safetensors" not in store.RECORDED_FILES and "scores.npz" not in store.RECORDED_FILES
-    for path in kept.folder.iterdir():
-        assert b"some where" not in path.read_bytes() and str(results.parent).encode() not in path.read_bytes()
-    assert kept.config.data.source == "folder:pics" and kept.config.name == kept.folder.name
-    assert kept.summary == stored.summary and kept.history.equals(stored.history)
-    assert [entry.name for entry in recorded.iterdir()] == [config.name]
-
-    assert run(config).folder == kept.folder
-    assert [r.folder for r in store.recorded_runs()] == [kept.folder]
-    store.record(stored, recorded)  # again: replaces it
-    flip(kept.folder / "history.csv")
-    assert run(config).folder == stored.folder
-    assert [r.message for r in caplog.records] == [
-        f"the stored result '{kept.folder}' is damaged (history.csv does not have its checksum): it is computed again."
-    ]
-    assert store.recorded_runs() == [] and "is damaged" in caplog.records[-1].message
-
-    monkeypatch.setattr(paths, "recorded_dir", lambda: Path("/dev/null/recorded"))
+def test_rows_that_cannot_be_kept_are_one_sentence(configs: dict[str, Config]) -> None:
+    (store.partial_dir(configs["study"]) / store.ROWS).mkdir(parents=True)
     with pytest.raises(
-        StoreError, match=r"^the folder of recorded results '/dev/null/recorded' cannot be written \(Not a"
+        StoreError, match=r"rows.jsonl' cannot be written \(Is a directory\): make room and start again"
     ):
-        store.record(stored, Path("/dev/null/recorded"))
+        store.get(configs["study"])
 
 
-def pictures(root: Path) -> str:
-    from PIL import Image
-
-    draws = np.random.default_rng(0)
-    for split in ("train", "test"):
-        for name in ("a", "b", "c"):
-            (root / split / name).mkdir(parents=True)
-            for number in range(4):
-                picture = Image.fromarray(draws.integers(0, 256, (8, 8, 3), dtype=np.uint8))
-                picture.save(root / split / name / f"{number}.png")
-    return f"folder:{root}"
-
-
-def test_a_folder_that_has_changed_since_its_config_was_made_is_refused(results: Path) -> None:
-    root = results.parent / "pics"
-    config = experiment({"dataset": pictures(root), "foreground": "a,b", "paradigms": "soft"}).configs()[0]
-    (root / "train" / "a" / "0.png").unlink()
-    with pytest.raises(
-        DataError, match=r"^dataset='.*pics': the files in '.*pics' are not those that the config was made"
-    ):
-        run(config)
-    assert store.stored_runs() == []
-
-
-def test_checksums_are_of_the_files_as_they_lie_there(reference: store.Run) -> None:
-    lines = (reference.folder / "SHA256SUMS").read_text().splitlines()
-    written = {name: digest for digest, name in (line.split("  ") for line in lines)}
-    assert sorted([*written, "SHA256SUMS"]) == sorted(FILES)
-    for name, digest in written.items():
-        assert hashlib.sha256((reference.folder / name).read_bytes()).hexdigest() == digest
-
-
-def test_record_needs_a_checkout_and_suggests_names(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stored = run(config_of("soft"))
-
-    def refusal(name: str) -> str:
-        refused = CliRunner().invoke(main, ["record", name])
-        assert refused.exit_code == 2 and refused.stdout == ""
-        return refused.stderr
-
-    sentence = refusal(stored.folder.name[:-1])
-    assert f"is not a stored run: did you mean '{stored.folder.name}'? `fcam list` shows their names." in sentence
-    monkeypatch.setattr(paths, "recorded_dir", lambda: None)
-    assert refusal(stored.folder.name).startswith("fcam: `fcam record` needs a source checkout: ")
-    for command in ("list", "check"):
-        assert CliRunner().invoke(main, [command]).exit_code == 0
-
-
-def test_tests_reuse_only_runs_of_the_commit_that_is_checked_out(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_data_that_changed_and_names_that_cannot_be_written_are_refused_before_training(
+    configs: dict[str, Config], tmp_path: Path
 ) -> None:
-    stored, target = run(config_of("soft")), tmp_path / "target"
-    index = tmp_path / "index.html"
-    monkeypatch.setattr(reuse_runs, "BOOK", index)
-    made_at = stored.summary["provenance"]["commit"].rstrip("+") or "0123456789ab"
-    monkeypatch.setattr(reuse_runs, "commit", lambda: made_at)
-    summaries = [{"provenance": {"commit": made_at}}, {"provenance": {"commit": f"{made_at}+"}}]
-    monkeypatch.setattr(store, "stored_results", lambda: [SimpleNamespace(folder=stored.folder, summary=summaries[0])])
-    assert not reuse_runs.main(target), "the book is not built"
-    index.touch()
-    for now in ("", f"{made_at}+", "another commit"):
-        monkeypatch.setattr(reuse_runs, "commit", lambda now=now: now)
-        assert not reuse_runs.main(target)
-    monkeypatch.setattr(reuse_runs, "commit", lambda: made_at)
-    assert not target.exists() and reuse_runs.main(target)
-    assert [folder.name for folder in target.iterdir()] == [stored.folder.name]
-    assert store.damage(target / stored.folder.name) == ""
-    summaries.reverse()
-    assert not reuse_runs.main(tmp_path / "other"), "computed with uncommitted changes"
+    other = configs["cross-validation"].model_copy(update={"fingerprint": "0" * 64})
+    with pytest.raises(DataError, match="is not the one that the config was made for: give the same data, or make"):
+        store.get(other)
+    moved = configs["cross-validation"].model_copy(update={"source": f"bags:{tmp_path}/f\udcffolder/mine.npz"})
+    with pytest.raises(StoreError, match=r"names a file or folder that is not UTF-8 text: rename it\.$"):
+        store.get(moved)
+    assert store.every() == []
+
+
+# --- interrupted, killed, raced ---------------------------------------------------------------------------------------
+
+
+def stopped(config: Config, after: int) -> int:
+    """Interrupt a computation at its row number `after`, counted from 1; how many rows were measured."""
+    rows: list[store.Row] = []
+
+    def stop(row: store.Row) -> None:
+        rows.append(row)
+        if len(rows) == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.get(config, stop)
+    return len(rows)
+
+
+@each_kind
+def test_an_interrupted_computation_resumes_and_what_is_damaged_of_it_is_computed_again(
+    kind: str,
+    configs: dict[str, Config],
+    references: dict[str, store.Result[Any]],
+    results: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config, rows = configs[kind], list[store.Row]()
+    stopped(config, 3 if kind != "sweep" else 9)
+    (name,) = store.unfinished()
+    kept = next(path for path in (results / ".partial" / name).iterdir())
+    content = kept.read_bytes()
+    assert_same(store.get(config, rows.append), references[kind])
+    resumed = len(rows)
+    assert store.unfinished() == [] and caplog.messages == []
+    places = [0, len(content) // 3, len(content) // 2, -2]
+    for bad in [*(bytes([*content[:p], content[p] ^ 1, *content[p:][1:]]) for p in places), b"", content[:-9], b"5\n"]:
+        for folder in results.glob("[!.]*"):
+            shutil.rmtree(folder)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(bad)
+        rows.clear()
+        assert_same(store.get(config, rows.append), references[kind])
+        assert len(rows) > resumed or not bad, "resumed from a damaged file"
+    assert all("is damaged: " in message for message in caplog.messages) and caplog.messages
+
+
+def test_a_changed_number_among_kept_rows_is_noticed(
+    configs: dict[str, Config], references: dict[str, store.Result[Any]]
+) -> None:
+    stopped(configs["study"], 3)
+    rows = store.partial_dir(configs["study"]) / store.ROWS
+    text = rows.read_text()
+    place = text.index('"accuracy": 0.') + len('"accuracy": 0.')
+    rows.write_text(f"{text[:place]}{(int(text[place]) + 1) % 10}{text[place + 1 :]}")
+    measured: list[store.Row] = []
+    assert_same(store.get(configs["study"], measured.append), references["study"])
+    assert len(measured) == 2, "one was kept, one damaged, one to come, and one stopped after it was kept"
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forked]:
+    with forked(tmp_path_factory.mktemp("processes")) as started:
+        yield started
+
+
+@needs_linux
+@each_kind
+def test_killed_at_random_moments_nothing_is_half_written_and_the_end_is_the_same(
+    kind: str,
+    configs: dict[str, Config],
+    references: dict[str, store.Result[Any]],
+    processes: Forked,
+    results: Path,
+) -> None:
+    config, draws, kills = configs[kind], random.Random(kind), 0
+    ((_, whole),) = processes.get(config, results / "undisturbed")
+    assert_same(store.Result(results / "undisturbed" / config.name), references[kind])
+    own = results / "killed"
+    while kills < NUM_KILLS:
+        ((status, _),) = processes.get(config, own, seconds=draws.uniform(0.0, whole))
+        kills += status != 0
+        assert "damaged" not in processes.said()
+        if own.exists():
+            assert_nothing_half_written(own)
+        if (own / config.name).exists():
+            assert_same(store.Result(own / config.name), references[kind])
+            shutil.rmtree(own)
+    assert processes.get(config, own)[0][0] == 0
+    assert_same(store.Result(own / config.name), references[kind])
+
+
+@needs_linux
+@pytest.mark.parametrize("kind", ["run", "study"])
+def test_killed_before_each_change_of_a_folder_it_resumes(
+    kind: str,
+    configs: dict[str, Config],
+    references: dict[str, store.Result[Any]],
+    processes: Forked,
+    results: Path,
+) -> None:
+    config = configs[kind]
+    for calls in range(1, 200):
+        ((status, _),) = processes.get(config, results, calls=calls)
+        assert_nothing_half_written(results)
+        if status == 0:
+            break
+        if calls % 7 == 0:  # else the next process goes on with what this one left
+            assert processes.get(config, results)[0][0] == 0
+            assert_same(store.Result(results / config.name), references[kind])
+            shutil.rmtree(results)
+    assert status == 0
+    assert_same(store.Result(results / config.name), references[kind])
+
+
+@needs_linux
+@each_kind
+def test_processes_that_ask_for_one_result_compute_it_once(
+    kind: str, configs: dict[str, Config], processes: Forked, results: Path
+) -> None:
+    processes.rows()
+    processes.get(configs[kind], results / "one")
+    alone = processes.rows()
+    assert [status for status, _ in processes.get(configs[kind], results / "three", number=3)] == [0, 0, 0]
+    assert processes.rows() == alone > 0 and store.Result[Any](results / "three" / configs[kind].name).damage == ""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a small file system cannot be mounted here; other tests simulate a full one")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_disk_that_fills_at_any_moment_is_one_sentence_and_ends_well_when_there_is_room(
+    configs: dict[str, Config],
+    references: dict[str, store.Result[Any]],
+    small_disk: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FCAM_RESULTS", str(small_disk / "results"))
+    sentences = set()
+    for free in range(8 * 2**10, 2**20, 24 * 2**10):
+        (ballast := small_disk / "ballast").unlink(missing_ok=True)
+        state = os.statvfs(small_disk)
+        ballast.write_bytes(bytes(max(0, state.f_bavail * state.f_frsize - free)))
+        try:
+            assert_same(store.get(configs["run"]), references["run"])
+            break
+        except StoreError as error:
+            assert "No space left on device" in str(error) and len(str(error).splitlines()) == 1
+            sentences.add(str(error).split("'")[0])
+        assert_nothing_half_written(small_disk / "results")
+    assert "the checkpoint " in sentences and store.find(configs["run"])

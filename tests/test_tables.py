@@ -7,32 +7,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcamlib import computing, examples, tables
-from fcamlib.computing import trained_model
-from fcamlib.config import experiment
+from fcamlib import examples, running, store, tables
+from fcamlib.config import RunConfig, experiment
 from fcamlib.errors import UserError
 from fcamlib.evaluation import evaluate
 from fcamlib.metrics import focus_prediction_histogram, saif, saif_curve, t_interval
 from fcamlib.numerics import Numerics
-from fcamlib.runs import run_all
-from fcamlib.store import Run
+from fcamlib.running import trained_model
+from fcamlib.store import Result
 
 SMALL = {"num_train": 64, "num_validation": 32, "num_test": 40, "epochs": 4, "seeds": (0, 1), "batch_size": 16}
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
     """Four paradigms, two seeds, trained small."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FCAM_RESULTS", str(tmp_path_factory.mktemp("results")))
-        return run_all(experiment(SMALL).configs())
+        return store.get_all(experiment(SMALL).configs())
 
 
-def of(runs: list[Run], paradigm: str) -> list[Run]:
+def of(runs: list[Result], paradigm: str) -> list[Result]:
     return [run for run in runs if run.config.paradigm == paradigm]
 
 
-def test_summaries_follow_from_the_scores_of_each_instance(runs: list[Run]) -> None:
+def test_summaries_follow_from_the_scores_of_each_instance(runs: list[Result]) -> None:
     for run in runs:
         scores, test = run.arrays("scores.npz"), run.summary["splits"]["test"]
         a_z, s_y = scores["test_a_z"], scores["test_s_y"]
@@ -44,14 +43,14 @@ def test_summaries_follow_from_the_scores_of_each_instance(runs: list[Run]) -> N
         assert test["n"] == 40
 
 
-def test_the_last_epoch_of_the_history_is_the_final_measure(runs: list[Run]) -> None:
+def test_the_last_epoch_of_the_history_is_the_final_measure(runs: list[Result]) -> None:
     for run in runs:
         last, test = run.history.iloc[-1], run.summary["splits"]["test"]
         for metric in tables.METRICS:
             assert last[f"test_{metric}"] == pytest.approx(test[metric], abs=1e-12)
 
 
-def test_results_table_shows_mean_and_interval(runs: list[Run]) -> None:
+def test_results_table_shows_mean_and_interval(runs: list[Result]) -> None:
     table = tables.means(tables.frame(runs))
     assert list(table.index) == ["SA", "HA", "LVML", "hybrid"]
     values = [run.summary["splits"]["test"]["saif"] for run in of(runs, "lvml")]
@@ -59,17 +58,17 @@ def test_results_table_shows_mean_and_interval(runs: list[Run]) -> None:
     assert table.loc["LVML", "SAIF"] == f"{mean:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def test_one_seed_shows_no_interval(runs: list[Run]) -> None:
+def test_one_seed_shows_no_interval(runs: list[Result]) -> None:
     one = [run for run in runs if run.config.seed == 1]
     assert "[" not in str(tables.means(tables.frame(one)).loc["SA", "accuracy"])
 
 
-def test_histograms_are_means_over_seeds(runs: list[Run]) -> None:
+def test_histograms_are_means_over_seeds(runs: list[Result]) -> None:
     grids = [np.array(run.summary["splits"]["train"]["histogram"]) for run in of(runs, "hard")]
     np.testing.assert_allclose(tables.histograms(runs)["train"]["hard"], (grids[0] + grids[1]) / 2)
 
 
-def test_history_frame_has_every_epoch_of_every_run(runs: list[Run]) -> None:
+def test_history_frame_has_every_epoch_of_every_run(runs: list[Result]) -> None:
     frame = tables.history_frame(runs)
     assert len(frame) == 4 * 2 * 4
     row = frame[(frame.paradigm == "hybrid") & (frame.seed == 1) & (frame.epoch == 3)].iloc[0]
@@ -78,7 +77,7 @@ def test_history_frame_has_every_epoch_of_every_run(runs: list[Run]) -> None:
     assert tables.switch_epoch(runs) == 2
 
 
-def test_gallery_shows_the_same_instances_to_every_paradigm(runs: list[Run]) -> None:
+def test_gallery_shows_the_same_instances_to_every_paradigm(runs: list[Result]) -> None:
     for run in of(runs, "soft") + of(runs, "hybrid"):
         if run.config.seed == 0:
             np.testing.assert_array_equal(
@@ -94,20 +93,20 @@ def test_as_many_examples_are_kept_as_are_small(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
     configs = experiment({**SMALL, "num_segments": 3, "paradigms": "soft", "epochs": 1, "seeds": (0, 1, 2)}).configs()
     for config, budget, number in zip(configs, (2**18, 3 * 192 - 1, 191), (8, 2, 0), strict=True):
-        monkeypatch.setattr(computing, "EXAMPLE_BYTES", budget)
-        kept = run_all([config])[0].arrays("examples.npz")
+        monkeypatch.setattr(running, "EXAMPLE_BYTES", budget)
+        kept = store.get_all([config])[0].arrays("examples.npz")
         assert {name: len(values) for name, values in kept.items()} == dict.fromkeys(kept, number)
         assert bool(kept) == (number > 0)
     with pytest.raises(UserError, match=r"an instance of 'digits, m = 3, .*' is too large: choose fewer num_segments"):
-        examples.gallery(run_all(configs[2:]))
+        examples.gallery(store.get_all(configs[2:]))
 
 
-def test_paired_seeds_only_count_in_claims(runs: list[Run]) -> None:
+def test_paired_seeds_only_count_in_claims(runs: list[Result]) -> None:
     without = [run for run in runs if not (run.config.paradigm == "hard" and run.config.seed == 1)]
     assert {len(values) for values in tables.evidence(without).saif.values()} == {1}
 
 
-def test_tasks_stand_in_the_order_of_their_numbers(runs: list[Run]) -> None:
+def test_tasks_stand_in_the_order_of_their_numbers(runs: list[Result]) -> None:
     assert list(tables.tasks(runs)) == ["digits, m = 5, 64 mosaics, 4 epochs"]
     assert tables.recorded(runs)[1] and tables.ordered(["x", "hybrid", "soft"]) == ["soft", "hybrid", "x"]
     sizes = [(m, n) for m in (5, 20, 100) for n in (300, 9000, 30000)]
@@ -115,10 +114,10 @@ def test_tasks_stand_in_the_order_of_their_numbers(runs: list[Run]) -> None:
     assert list(tables.tasks(made[::-1])) == [f"a task, m = {m}, {n:,} mosaics, 4 epochs" for m, n in sizes]
 
 
-def fake(given: dict, title: str = "a task") -> Run:
+def fake(given: dict, title: str = "a task") -> Result:
     """An unfinished run with a title."""
     (config,) = experiment(given).configs()
-    run = Run(Path("nowhere") / config.name)
+    run = Result[RunConfig](Path("nowhere") / config.name)
     run.__dict__.update(config=config, summary={"title": title})
     return run
 
@@ -154,7 +153,7 @@ def test_each_switch_of_the_hybrid_is_compared_with_the_same_others() -> None:
     assert [len(group) for group in both.values()] == [3, 4]
 
 
-def test_stored_weights_give_the_stored_scores(runs: list[Run]) -> None:
+def test_stored_weights_give_the_stored_scores(runs: list[Result]) -> None:
     run = of(runs, "hybrid")[1]
     model, task = trained_model(run)
     scores = evaluate(model, task.splits["test"], ["hard"], Numerics.of(run.config.training))["hard"]

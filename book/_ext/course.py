@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import figure_notes
@@ -22,18 +23,9 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from fcamlib import plots, tables
-from fcamlib.config import CourseConfig, MosaicsConfig, experiment
-from fcamlib.course import (
-    EXAMPLES,
-    attention_on_foreground,
-    course,
-    histograms,
-    most_different,
-    right_elsewhere,
-    switch_epoch,
-)
+from fcamlib.config import MosaicsConfig, experiment
 from fcamlib.provenance import figure_record
-from fcamlib.store import Stored
+from fcamlib.running import Trajectory, trajectory
 
 # Fewer mosaics than the notebooks have: training takes more epochs, so that there is more to see.
 SETTING: dict[str, Any] = {"num_train": 1_000, "num_validation": 250, "num_test": 1_000, "seeds": "0"}
@@ -43,23 +35,41 @@ STATIC_EPOCHS = (0, 2, 5)  # and those at the switch and at the end
 STATIC_MOSAICS = 3
 MEASURES = ("accuracy", "focus_accuracy", "saif", "a_z", "s_y")
 
-Courses = Mapping[str, Stored[CourseConfig]]
+Courses = Mapping[str, Trajectory]
 Arrays = Mapping[str, np.ndarray]
 
 
-def courses(setting: Mapping[str, Any]) -> dict[str, Stored[CourseConfig]]:
-    """Paradigm -> course with the attention on all test mosaics, from the store or computed."""
+def courses(setting: Mapping[str, Any]) -> dict[str, Trajectory]:
+    """Paradigm -> trajectory of training with the attention on all test mosaics."""
     found = {}
     for run in experiment(setting).configs():
         assert isinstance(run.data, MosaicsConfig)
-        found[run.paradigm] = course(CourseConfig(run=run, num_examples=run.data.num_test))
+        found[run.paradigm] = trajectory(run, run.data.num_test)
     return found
+
+
+def switch_epoch(found: Trajectory) -> int | None:
+    """The last epoch of the first phase, None where the schedule has one phase alone."""
+    phases = found.config.phases
+    return phases[0].epochs if len(phases) > 1 else None
+
+
+def most_different(a_z: Sequence[np.ndarray]) -> np.ndarray:
+    """Instances by how far the paradigms' a_z lie apart, largest minus smallest, the furthest first; ties by number."""
+    return np.argsort(-np.ptp(np.stack(a_z), axis=0), kind="stable")
+
+
+def right_elsewhere(found: Arrays) -> np.ndarray:
+    """Instances that the trained model predicts rightly with the largest weight beside the foreground (FFPT)."""
+    focus, label = found["alpha"][-1].argmax(axis=1), found["label"]
+    on_foreground = found["foreground"][np.arange(len(label)), focus]
+    return np.flatnonzero(~on_foreground & (found["prob"][-1].argmax(axis=1) == label))
 
 
 def sentence(found: Courses) -> str:
     """What was trained and what is shown."""
     one = next(iter(found.values()))
-    run, last = one.config.run, int(one.history["epoch"].iloc[-1])
+    run, last = one.config, int(one.history["epoch"].iloc[-1])
     assert isinstance(run.data, MosaicsConfig)
     return (
         f"Shown are {one.summary['title']} with {run.data.described}, {last} epochs, seed {run.seed} and "
@@ -76,7 +86,7 @@ def plane_data(found: Courses) -> dict[str, Any]:
         "paradigms": {
             name: {
                 "label": tables.LABELS[name],
-                "cells": [cells.ravel().round(2).tolist() for cells in histograms(one)],
+                "cells": [cells.ravel().round(2).tolist() for cells in one.histograms],
                 **{measure: one.history[measure].round(3).tolist() for measure in MEASURES},
             }
             for name, one in found.items()
@@ -86,10 +96,9 @@ def plane_data(found: Courses) -> dict[str, Any]:
 
 def lists(examples: Mapping[str, Arrays]) -> list[dict[str, Any]]:
     """The mosaics that a reader can go through, by rules that look at the trained models alone."""
-    a_z = {name: attention_on_foreground(e["alpha"][-1], e["foreground"]) for name, e in examples.items()}
-    soft = examples["soft"]
-    elsewhere = right_elsewhere(soft["alpha"][-1], soft["foreground"], soft["prob"][-1], soft["label"])
-    number, total = min(LIST_LENGTH, len(elsewhere)), len(soft["label"])
+    a_z = [(found["alpha"][-1] * found["foreground"]).sum(axis=1) for found in examples.values()]
+    elsewhere, total = right_elsewhere(examples["soft"]), len(examples["soft"]["label"])
+    number = min(LIST_LENGTH, len(elsewhere))
     found = [
         (f"the first {min(LIST_LENGTH, total)} test mosaics", np.arange(total)),
         (f"the {min(LIST_LENGTH, total)} where the attention on the foreground differs most", most_different(a_z)),
@@ -100,7 +109,7 @@ def lists(examples: Mapping[str, Arrays]) -> list[dict[str, Any]]:
 
 def gallery_data(found: Courses) -> dict[str, Any]:
     """What the gallery shows: mosaics once each, with the looks of the models at them in hundredths."""
-    examples = {name: one.arrays(EXAMPLES) for name, one in found.items()}
+    examples = {name: one.examples for name, one in found.items()}
     groups = lists(examples)
     chosen = sorted({number for group in groups for number in group["numbers"]})
     place = {number: position for position, number in enumerate(chosen)}
@@ -148,15 +157,15 @@ def as_markdown(found: Courses) -> str:
 
 def static_histograms(found: Courses) -> dict[str, dict[str, np.ndarray]]:
     """Epoch in words -> paradigm -> percent, at a few epochs."""
-    last = len(histograms(next(iter(found.values())))) - 1
+    last = len(next(iter(found.values())).histograms) - 1
     switch = next((s for one in found.values() if (s := switch_epoch(one))), last)
     shown = sorted({epoch for epoch in (*STATIC_EPOCHS, switch, last) if epoch <= last})
-    return {f"epoch {epoch}": {name: histograms(one)[epoch] for name, one in found.items()} for epoch in shown}
+    return {f"epoch {epoch}": {name: one.histograms[epoch] for name, one in found.items()} for epoch in shown}
 
 
 def static_gallery(found: Courses) -> dict[str, Any]:
     """The arguments of `plots.attention_gallery`: the first mosaics of the last list and the trained models."""
-    examples = {name: one.arrays(EXAMPLES) for name, one in found.items()}
+    examples = {name: one.examples for name, one in found.items()}
     chosen = lists(examples)[-1]["numbers"][:STATIC_MOSAICS]
     first = next(iter(examples.values()))
     labels = first["label"][chosen]
@@ -171,10 +180,10 @@ def static_gallery(found: Courses) -> dict[str, Any]:
     }
 
 
-def provenance(found: Sequence[Stored[CourseConfig]]) -> dict[str, object]:
+def provenance(found: Sequence[Trajectory]) -> dict[str, object]:
     """What is written beside a picture."""
     return {
-        "courses": sorted(one.folder.name for one in found),
+        "courses": sorted(one.config.name for one in found),
         "commits": sorted({one.summary["provenance"]["commit"] for one in found}),
         "rerun": RERUN,
     }
@@ -183,7 +192,10 @@ def provenance(found: Sequence[Stored[CourseConfig]]) -> dict[str, object]:
 def note(found: Courses) -> str:
     """The line under the figures: how they were made."""
     title = next(iter(found.values())).summary["title"]
-    made = figure_notes.origins(figure_record("course", {title: list(found.values())}), {})
+    shown: list[Any] = [
+        SimpleNamespace(folder=Path(one.config.name), summary=one.summary, is_recorded=False) for one in found.values()
+    ]
+    made = figure_notes.origins(figure_record("course", {title: shown}), {})
     digits = notebook_files.digest(experiment(SETTING))
     return figure_notes.line("book/_ext/course.py", digits, made, RERUN)
 

@@ -20,8 +20,7 @@ from fcamlib import paths, plots, store, tables
 from fcamlib.claims import verdict
 from fcamlib.config import FlowExperiment, MosaicsConfig, experiment
 from fcamlib.metrics import t_interval
-from fcamlib.runs import run_all
-from fcamlib.store import Run
+from fcamlib.store import Result
 from fcamlib.theory import tables as theory_tables
 
 FIGURE = """```{{figure}} {folder}/overview.svg
@@ -32,7 +31,7 @@ Accuracy and SAIF on test mosaics: {tasks}. Bars are 95 % t-intervals over seeds
 """
 
 
-def sentence(title: str, runs: list[Run]) -> str:
+def sentence(title: str, runs: list[Result]) -> str:
     """What the hybrid did on one task, with the number of seeds and the verdict on the paper's main claim."""
     saif = {p: [r.summary["splits"]["test"]["saif"] for r in runs if r.config.paradigm == p] for p in tables.LABELS}
     means = {p: f"{t_interval(values)[0]:.2f}" for p, values in saif.items() if values}
@@ -66,7 +65,7 @@ def benchmarks(folder: Path) -> str:
 
 def main(parameters: Path, folder: Path) -> None:
     """Write findings.md and overview.svg into `folder`."""
-    runs = run_all(experiment(yaml.safe_load(parameters.read_text("utf-8"))).configs())
+    runs = store.get_all(experiment(yaml.safe_load(parameters.read_text("utf-8"))).configs())
     grouped = tables.tasks(runs) | tables.tasks(
         run for run in store.recorded_runs() if isinstance(run.config.data, MosaicsConfig)
     )

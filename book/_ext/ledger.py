@@ -28,7 +28,6 @@ from fcamlib.config import (
     TextConfig,
     study_experiment,
 )
-from fcamlib.runs import run_all
 from fcamlib.theory import tables as theory_tables
 from fcamlib.theory.sweep import sweep
 from fcamlib.verdicts import Criterion, State, verdict
@@ -125,7 +124,7 @@ def all_tasks(folder: Path) -> list[Task]:
     for name, variants in RUNS.items():
         experiment = notebook.parameters(parameters_of(folder / f"{name}.ipynb"))
         for changes in variants:
-            live += run_all(experiment.model_copy(update=changes).configs())
+            live += store.get_all(experiment.model_copy(update=changes).configs())
     swept = [
         sweep(notebook.parameters(parameters_of(folder / f"{name}.ipynb"), FixedFocusExperiment).config()).stored
         for name in SWEEPS
@@ -143,9 +142,9 @@ def recorded_tasks(live: Sequence[Result] = ()) -> list[Task]:
     captions = [
         of_results(title, group, CAPTIONS, f"{group[0].summary['splits']['test']['n_objects']:,} objects",
                    seeds=shared_seeds(group), criteria=tables.criteria(group))
-        for title, group in tables.tasks(store.recorded(CaptionRunConfig)).items()
+        for title, group in tables.tasks(store.every(CaptionRunConfig, recorded=True)).items()
     ]  # fmt: skip
-    return [*kept, *captions, *study_tasks(), *sweep_tasks(store.recorded(FixedFocusConfig))]
+    return [*kept, *captions, *study_tasks(), *sweep_tasks(store.every(FixedFocusConfig, recorded=True))]
 
 
 def shared_seeds(runs: Iterable[Result]) -> str:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from fcamlib import store, tables
 from fcamlib.config import CaptionRunConfig, CrossValidationConfig, FixedFocusConfig, RunConfig, StudyConfig
-from fcamlib.store import Stored
+from fcamlib.store import Result
 
 KINDS = (RunConfig, CaptionRunConfig, FixedFocusConfig, CrossValidationConfig, StudyConfig)
 
@@ -24,12 +24,12 @@ KINDS = (RunConfig, CaptionRunConfig, FixedFocusConfig, CrossValidationConfig, S
 PREFIXES = {"captions": "captions of ", "fixed_focus": "fixed focus, ", "study": "study, "}
 
 
-def title(result: Stored[Any]) -> str:
+def title(result: Result[Any]) -> str:
     """One line on what was computed."""
     return PREFIXES.get(tables.kind(result), "") + tables.title(result)
 
 
-def trainings(result: Stored[Any]) -> int:
+def trainings(result: Result[Any]) -> int:
     """How many models one result stands for, candidates for a learning rate not counted."""
     match result.config:
         case FixedFocusConfig() as config:
@@ -41,13 +41,13 @@ def trainings(result: Stored[Any]) -> int:
     return 1
 
 
-def seconds(result: Stored[Any]) -> float:
+def seconds(result: Result[Any]) -> float:
     """Seconds of training; a sweep that was never interrupted knows those of its one session."""
     source = result.summary["provenance"]
     return float(source.get("train_seconds") or source["last_session_seconds"])
 
 
-def hardware(result: Stored[Any]) -> str:
+def hardware(result: Result[Any]) -> str:
     """Device, instruction set and number of threads."""
     source, config = result.summary["provenance"], result.config
     threads = config.threads if isinstance(config, CrossValidationConfig) else config.training.threads
@@ -56,9 +56,9 @@ def hardware(result: Stored[Any]) -> str:
 
 def recorded_table() -> pd.DataFrame:
     """One row per task of recorded results: how many, and how long each and all took."""
-    groups: dict[str, list[Stored[Any]]] = {}
+    groups: dict[str, list[Result[Any]]] = {}
     for kind in KINDS:
-        for result in store.recorded(kind):
+        for result in store.every(kind, recorded=True):
             groups.setdefault(title(result), []).append(result)
     rows = {}
     for name, group in groups.items():

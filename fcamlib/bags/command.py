@@ -28,7 +28,7 @@ def crossval_command(**options: str | None) -> None:
       fcam crossval --dataset bags:mine.npz --methods soft,lvml,hybrid
     """
     config = Folds.of({name: value for name, value in options.items() if value is not None}).config()
-    from fcamlib.bags.cross_validation import cross_validate
+    from fcamlib import store
     from fcamlib.tables import frame, means
 
     done = 0
@@ -42,7 +42,7 @@ def crossval_command(**options: str | None) -> None:
             err=True,
         )
 
-    found = cross_validate(config, on_row)
+    found = store.get(config, lambda row: on_row(row, config.repeats * config.folds * len(config.methods)))
     measures = ("accuracy", "auc", "calibration_error", "loss", "attention_entropy")
     click.echo(means(frame([found]), measures=measures, spread="sd").to_string())
     click.echo(f"in {found.folder}")

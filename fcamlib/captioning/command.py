@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fcamlib import store
 from fcamlib.config import CaptionGrid, CaptionRunConfig, caption_experiment
 from fcamlib.errors import DivergenceError, one_line
 from fcamlib.options import ONE_RUN, GroupedCommand, options
@@ -35,7 +36,6 @@ def caption_command(fresh: bool, as_json: bool, **given_options: str | None) -> 
       fcam caption --dataset coco:PATH --device cuda     MSCOCO 2014 in PATH
     """
     configs = caption_experiment({name: value for name, value in given_options.items() if value is not None}).configs()
-    from fcamlib.captioning.runs import caption_run
     from fcamlib.numerics import keep_freed_memory
 
     keep_freed_memory()
@@ -43,7 +43,7 @@ def caption_command(fresh: bool, as_json: bool, **given_options: str | None) -> 
     for config in configs:
         try:
             with _bar(config) as on_epoch:
-                finished = caption_run(config, on_epoch, fresh)
+                finished = store.get(config, on_epoch, fresh)
         except DivergenceError as error:
             if len(configs) == 1:
                 raise

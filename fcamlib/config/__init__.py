@@ -12,7 +12,6 @@ from fcamlib.config.results import (
     CaptionRun,
     CaptionTraining,
     Config,
-    Course,
     CrossValidation,
     Model,
     Run,
@@ -31,7 +30,6 @@ CaptionRunConfig = CaptionRun
 FixedFocusConfig = Sweep
 StudyConfig = Study
 CrossValidationConfig = CrossValidation
-CourseConfig = Course
 StoredConfig = Config
 MosaicsConfig = Mosaics
 TextConfig = Text

@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from fcamlib import paradigms
 from fcamlib.config.sources import load_plugins, portable_source, short_source
-from fcamlib.config.tasks import Count, Frozen, Mosaics, task_of
+from fcamlib.config.tasks import Count, Frozen, task_of
 from fcamlib.errors import UserError, explain, shown
 
 SCHEDULES = (*paradigms.PAPER, "hybrid")  # what a grid trains where nothing is said
@@ -441,34 +441,8 @@ class CrossValidation(Config):
         return f"{short_source(self.source)}-cv{self.repeats}x{self.folds}"
 
 
-class Course(Config):  # to be removed with `fcamlib.course`
-    """A run on mosaics that is looked at after every epoch, and how many mosaics are followed."""
-
-    compute: ClassVar[str] = "fcamlib.course_training:compute"
-    kind: Literal["course"] = "course"
-    run: Run = Field(description="the run that is followed")
-    num_examples: int = Field(0, ge=0, le=10_000, description="test mosaics whose attention is kept, the first ones")
-
-    @model_validator(mode="after")
-    def _check_run(self) -> Course:
-        if not isinstance(self.run.data, Mosaics):
-            raise ValueError(f"run.data.source='{self.run.data.source}' is no task of mosaics: give a run on pictures")
-        if self.run.training.keep != "last":
-            raise ValueError("run.training.keep='best' skips epochs that would be looked at: give keep='last'")
-        if self.num_examples > self.run.data.num_test:
-            raise ValueError(
-                f"num_examples={self.num_examples} is more than num_test={self.run.data.num_test}: give at most those"
-            )
-        return self
-
-    @property
-    def label(self) -> str:
-        """Readable part of the name."""
-        return f"course-{self.run.label}"
-
-
 KINDS: dict[str | None, type[Config]] = {None: Run, "captions": CaptionRun, "fixed_focus": Sweep, "study": Study,
-                                         "cross-validation": CrossValidation, "course": Course}  # fmt: skip
+                                         "cross-validation": CrossValidation}  # fmt: skip
 
 
 def kind_of(content: bytes) -> type[Config] | None:

@@ -16,6 +16,7 @@ or configs are read; it calls `register_source`, `fcamlib.networks.register` or 
 
 from __future__ import annotations
 
+import glob
 import os
 import sys
 from collections.abc import Mapping
@@ -100,6 +101,8 @@ def source_path(source: str) -> Path:
     try:
         given = Path(path).expanduser()
         candidates = [given] if given.is_absolute() else [Path.cwd() / given, paths.data_dir() / given]
+        if not given.is_absolute():  # such as bags/musk1.npz, which a record names by its file alone
+            candidates += sorted(paths.data_dir().glob(f"*/{glob.escape(given.name)}"))
         found = [place for place in candidates if (place.is_dir() if is_folder else place.exists())]
     except (OSError, RuntimeError, ValueError) as error:  # a name too long, an unknown ~user, a NUL in the name
         raise DataError(f"dataset='{shown(source)}' names no path that can be looked up ({error}).") from None

@@ -39,13 +39,13 @@ def study_command(name: str | None, list_only: bool, fresh: bool, as_json: bool,
     if list_only:
         click.echo(_state(config))
         return
+    from fcamlib import store
     from fcamlib.numerics import keep_freed_memory
-    from fcamlib.studies.study import study
     from fcamlib.tables import METRICS, frame, means
 
     keep_freed_memory()
     with _bar(config) as on_row:
-        found = study(config, on_row, fresh)
+        found = store.get(config, on_row, fresh)
     if as_json:
         rows = json.loads(found.history.to_json(orient="records"))
         click.echo(json.dumps({"name": config.name, "folder": str(found.folder), "rows": rows}))
@@ -60,14 +60,12 @@ def _state(config: StudyConfig) -> str:
     if stored := store.find(config):
         state = "recorded" if stored.is_recorded else "stored"
     else:
-        from fcamlib.studies.study import rows_done
-
-        state = f"{rows_done(config)} done"
+        state = f"{len(store.kept_rows(store.partial_dir(config) / store.ROWS))} done"
     return f"{config.name}  {len(config)} trainings, {state}"
 
 
 @contextmanager
-def _bar(config: StudyConfig) -> Iterator[Callable[[dict[str, Any], int], None]]:
+def _bar(config: StudyConfig) -> Iterator[Callable[[dict[str, Any]], None]]:
     """A bar on standard error, on a terminal only."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -76,4 +74,4 @@ def _bar(config: StudyConfig) -> Iterator[Callable[[dict[str, Any], int], None]]
     disable = not sys.stderr.isatty()
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=disable) as progress:
         bar = progress.add_task(config.name, total=len(config))
-        yield lambda row, done: progress.update(bar, completed=done, description=f"{row['paradigm']} s{row['seed']}")
+        yield lambda row: progress.update(bar, advance=1, description=f"{row['paradigm']} s{row['seed']}")

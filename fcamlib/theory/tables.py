@@ -262,7 +262,7 @@ def sweep_title(found: Sweep) -> str:
 
 def recorded_sweep_or(live: Sweep) -> tuple[str, Sweep]:
     """Title and sweep of the recorded one on other pictures with most seeds; where none is kept, `live` again."""
-    kept = [Sweep(stored) for stored in store.recorded(FixedFocusConfig)]
+    kept = [Sweep(stored) for stored in store.every(FixedFocusConfig, recorded=True)]
     kept = [found for found in kept if found.config.data.source not in ("orthogonal", live.config.data.source)]
     if not kept:
         return "No sweep on natural pictures is kept here, so the one above is shown again.", live

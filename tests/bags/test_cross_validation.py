@@ -17,14 +17,13 @@ from scipy import stats
 
 from fcamlib import paths, store
 from fcamlib.__main__ import main
-from fcamlib.bags.cross_validation import cross_validate
-from fcamlib.config import BagsConfig, CrossValidationConfig, Folds
+from fcamlib.config import BagsConfig, CrossValidationConfig
 from fcamlib.data.bags import bags_task
 from fcamlib.data.sdc import SDCTask
-from fcamlib.errors import StoreError, UserError
+from fcamlib.errors import UserError
 from fcamlib.metrics import attention_entropy, auc, calibration_error
-from fcamlib.tables import TRUTHLESS, frame, means, paired_table, paired_test
-from fcamlib.verdicts import corrected_t_test
+from fcamlib.tables import TRUTHLESS, frame, means, paired_table
+from fcamlib.verdicts import corrected_t_test, paired_test
 
 # --- measures ---------------------------------------------------------------------------------------------------------
 
@@ -177,48 +176,18 @@ def command(source: str, *options: str) -> Any:
     return CliRunner().invoke(main, ["crossval", "--dataset", source, *OPTIONS, *options])
 
 
-def test_an_interrupted_cross_validation_goes_on_with_the_same_numbers(
-    source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = command(source)
-    assert whole.exit_code == 0, whole.output
-    (stored,) = store.stored_results()
-    assert isinstance(stored.config, CrossValidationConfig) and (stored.config.repeats, stored.config.folds) == (2, 3)
-    frame = stored.history.drop(columns="seconds")
-    assert len(frame) == 2 * 3 * 2 and (frame["n"] == 8).all() and stored.folder.name == stored.config.name
-    assert not frame.duplicated(["repeat", "fold", "method"]).any()
-    assert frame["accuracy"].mean() > 0.8, "the task is easy"
-    monkeypatch.setenv("FCAM_RESULTS", str(stored.folder.parent / "again"))
-    done: list[str] = []
-
-    def stop(row: dict[str, Any], total: int) -> None:
-        done.append(row["method"])
-        assert total == 12
-        if len(done) == 5:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        cross_validate(stored.config, stop)
-    kept = store.partial_dir(stored.config) / "rows.jsonl"
-    with kept.open("a") as file:
-        file.write('{"repeat": 1, "fo')  # cut short by the interruption
-    done.clear()
-    resumed = cross_validate(stored.config, lambda row, total: done.append(row["method"]))
-    assert len(done) == 12 - 5
-    pd.testing.assert_frame_equal(resumed.history.drop(columns="seconds"), frame)
-    assert cross_validate(stored.config, stop).folder == resumed.folder and not kept.exists()
-
-
 def test_the_command_shows_the_table_and_a_recorded_result_holds_no_path(source: str, tmp_path: Path) -> None:
     first = command(source)
     assert re.search(r"^SA +\d\.\d{3} ± ", first.stdout, re.MULTILINE) and "12 of 12" in first.stderr
-    (stored,) = store.stored_results()
+    (stored,) = store.every(CrossValidationConfig)
+    rows = stored.history
+    assert len(rows) == 2 * 3 * 2 and (rows["n"] == 8).all() and rows["accuracy"].mean() > 0.8, "the task is easy"
+    assert not rows.duplicated(["repeat", "fold", "method"]).any()
     assert CliRunner().invoke(main, ["record", stored.folder.name]).exit_code == 0
-    (kept,) = store.recorded(CrossValidationConfig)
+    (kept,) = store.every(CrossValidationConfig, recorded=True)
     assert kept.config.source == "bags:mine.npz" and kept.config.digest == stored.config.digest
     for file in kept.folder.iterdir():
         assert str(tmp_path).encode() not in file.read_bytes()
-    assert store.recorded_runs() == [] and store.stored_runs() == []
     again = command(source)
     assert again.stderr == "" and str(kept.folder) in again.stdout, "the recorded result answers"
     summary = json.loads((kept.folder / "summary.json").read_text())
@@ -243,25 +212,3 @@ def test_wrong_parameters_are_one_sentence(source: str) -> None:
         "bags:none.npz": "there is no file",
     }.items():
         assert said in command(dataset).stderr
-    with pytest.raises(UserError, match="not the one that the config was made for"):
-        changed = CrossValidationConfig(
-            source=source,
-            fingerprint="0",
-            methods=("soft",),
-            repeats=1,
-            folds=3,
-            epochs=2,
-            learning_rates=(0.1,),
-            batch_size=4,
-        )
-        cross_validate(changed)
-
-
-def test_rows_that_cannot_be_kept_are_one_sentence(source: str) -> None:
-
-    config = Folds.of({"dataset": source, "methods": "soft", "epochs": 2}).config()
-    (store.partial_dir(config) / "rows.jsonl").mkdir(parents=True)
-    with pytest.raises(
-        StoreError, match=r"rows.jsonl' cannot be written \(Is a directory\): make room and start again"
-    ):
-        cross_validate(config)

@@ -19,7 +19,6 @@ from fcamlib import examples, plots, store, tables
 from fcamlib.__main__ import main
 from fcamlib.captioning import training as caption_training
 from fcamlib.captioning.evaluation import CaptionEvaluator
-from fcamlib.captioning.runs import CaptionRun, caption_run
 from fcamlib.captioning.training import CaptionTrainer, trained_captioner
 from fcamlib.checkpoint import Row
 from fcamlib.config import ScenesConfig, caption_experiment
@@ -37,17 +36,19 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> list[CaptionRun]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> list[store.Result]:
     """Runs of one epoch a phase: two seeds of all paradigms."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FCAM_RESULTS", str(tmp_path_factory.mktemp("finished")))
         patch.setattr(caption_training, "cached_task", lambda data, seed, device=None: small_task(seed))
         given = {"epochs": 2, "switch_epoch": 1}
         paradigms = ("soft", "hard", "hybrid")
-        return [caption_run(config(name, seeds=str(seed), **given)) for seed in (0, 1) for name in paradigms]
+        return [store.get(config(name, seeds=str(seed), **given)) for seed in (0, 1) for name in paradigms]
 
 
-def test_soft_attention_and_the_hybrid_share_their_first_phase_and_differ_after_it(finished: list[CaptionRun]) -> None:
+def test_soft_attention_and_the_hybrid_share_their_first_phase_alone(
+    finished: list[store.Result],
+) -> None:
     soft, hard, hybrid = (run.history.drop(columns="seconds") for run in finished[:3])
     assert_frame_equal(soft.iloc[:1], hybrid.iloc[:1])
     assert soft["paradigm"].tolist() == ["soft"] * 2 and hybrid["paradigm"].tolist() == ["soft", "hard"]
@@ -59,7 +60,7 @@ def test_soft_attention_and_the_hybrid_share_their_first_phase_and_differ_after_
 
 
 def test_the_second_phase_begins_from_the_weights_of_the_first_with_a_fresh_optimiser(
-    finished: list[CaptionRun], monkeypatch: pytest.MonkeyPatch
+    finished: list[store.Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = finished[2]
     assert run.config.prefix is not None
@@ -73,7 +74,7 @@ def test_the_second_phase_begins_from_the_weights_of_the_first_with_a_fresh_opti
 
     monkeypatch.setattr(CaptionTrainer, "train", spy)
     with pytest.raises(Stopped):
-        caption_run(run.config, fresh=True)
+        store.get(run.config, fresh=True)
     for name, value in load_file(run.folder.parent / run.config.prefix.name / "model.safetensors").items():
         assert torch.equal(begun[0][name], value)
 
@@ -86,7 +87,7 @@ class Stopped(Exception):
 def test_a_resumed_run_equals_an_uninterrupted_one(
     own_store: Path, monkeypatch: pytest.MonkeyPatch, paradigm: str, stop: int
 ) -> None:
-    whole = caption_run(config(paradigm))
+    whole = store.get(config(paradigm))
     scores, weights = whole.arrays("scores.npz"), load_file(whole.folder / "model.safetensors")
     history, summary = whole.history, whole.summary["splits"]
     monkeypatch.setenv("FCAM_RESULTS", str(own_store / "other"))
@@ -97,9 +98,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
             raise Stopped
 
     with pytest.raises(Stopped):
-        caption_run(config(paradigm), interrupt)
+        store.get(config(paradigm), interrupt)
     seen: list[int] = []
-    resumed = caption_run(config(paradigm), lambda row: seen.append(row["epoch"]))
+    resumed = store.get(config(paradigm), lambda row: seen.append(row["epoch"]))
     assert seen == list(range(stop + 1, 5)), "what was done is done again"
     assert_frame_equal(resumed.history.drop(columns="seconds"), history.drop(columns="seconds"), check_exact=True)
     assert resumed.summary["splits"] == summary
@@ -109,8 +110,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
         assert torch.equal(tensor, weights[name])
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_seed_other_ones(finished: list[CaptionRun]) -> None:
-    again = caption_run(finished[1].config)
+def test_the_same_seed_gives_the_same_bits_and_another_seed_other_ones(finished: list[store.Result]) -> None:
+    again = store.get(finished[1].config)
     assert again.folder != finished[1].folder, "looked up, not computed"
     histories = [run.history.drop(columns="seconds") for run in (finished[1], again, finished[4])]
     assert_frame_equal(histories[0], histories[1], check_exact=True)
@@ -118,12 +119,12 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_other_ones(finished:
 
 
 def test_a_stored_run_is_looked_up_and_a_model_can_be_read_from_it(
-    finished: list[CaptionRun], monkeypatch: pytest.MonkeyPatch
+    finished: list[store.Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = finished[2]
     monkeypatch.setenv("FCAM_RESULTS", str(run.folder.parent))
     monkeypatch.setattr(CaptionTrainer, "train", None)
-    assert caption_run(run.config).folder == run.folder
+    assert store.get(run.config).folder == run.folder
     model, task = trained_captioner(run)
     evaluator = CaptionEvaluator(task, "test", 15, caption_training.numerics_of(run.config.training))
     scores = evaluator.evaluate(model, "hard")
@@ -131,7 +132,7 @@ def test_a_stored_run_is_looked_up_and_a_model_can_be_read_from_it(
     assert scores.objects.a_z.astype(np.float32).tolist() == run.arrays("scores.npz")["a_z"].tolist()
 
 
-def test_what_is_stored_agrees_with_itself_and_is_whole(finished: list[CaptionRun]) -> None:
+def test_what_is_stored_agrees_with_itself_and_is_whole(finished: list[store.Result]) -> None:
     run = finished[1]
     assert store.damage(run.folder) == ""
     test, scores = run.summary["splits"]["test"], run.arrays("scores.npz")
@@ -161,7 +162,7 @@ def test_a_loss_that_is_not_a_number_stops_with_its_step() -> None:
 def test_training_learns_to_name_and_to_attend() -> None:
     """Four cells, two categories: attention finds the object's cell, where uniform weights have 0.25."""
     given = {"epochs": 30, "switch_epoch": 20, "attention_dim": 8, "hidden_dim": 16, "evaluate_every": 30}
-    finished = caption_run(config("soft", **given))
+    finished = store.get(config("soft", **given))
     test = finished.summary["splits"]["test"]
     assert test["mentioned"] == 1.0 and test["bleu1"] > 99 and test["a_z"] > 0.35, test
 
@@ -210,13 +211,13 @@ def test_a_recorded_run_is_found_and_its_weights_are_computed_where_they_are_nee
 ) -> None:
     first = config("hybrid").prefix
     assert first is not None
-    caption_run(first)
+    store.get(first)
     recorded = tmp_path / "recorded"
     store.record(store.stored_results()[0], recorded)
     monkeypatch.setattr("fcamlib.paths.recorded_dir", lambda: recorded)
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "new"))
-    assert caption_run(first).is_recorded
-    finished = caption_run(config("hybrid"))
+    assert store.get(first).is_recorded
+    finished = store.get(config("hybrid"))
     assert len(finished.history) == 4
     assert (tmp_path / "new" / first.name / "model.safetensors").is_file()
 
@@ -240,7 +241,7 @@ def test_frozen_features_of_a_folder_in_the_layout_of_coco(
     }
     run_config = config("hybrid", **given)
     assert run_config.model.encoder == "features" and str(tmp_path) not in run_config.portable.model_dump_json()
-    finished = caption_run(run_config)
+    finished = store.get(run_config)
     kept = finished.arrays("examples.npz")
     assert kept["alpha"].shape[::2] == (6, 16) and "picture" not in kept, "photographs are not copied"
     assert not any(name.startswith("encoder") for name in load_file(finished.folder / "model.safetensors"))
@@ -248,7 +249,7 @@ def test_frozen_features_of_a_folder_in_the_layout_of_coco(
     plots.word_attention(**examples.captions([finished], 0))
 
 
-def test_tables_and_figures_are_made_of_runs(finished: list[CaptionRun]) -> None:
+def test_tables_and_figures_are_made_of_runs(finished: list[store.Result]) -> None:
     runs = finished
     table = tables.means(tables.frame(runs), measures=tables.BLEU, digits=1)
     expected = np.mean([run.summary["splits"]["test"]["bleu4"] for run in runs if run.config.paradigm == "hard"])

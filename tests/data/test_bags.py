@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from fcamlib import store
 from fcamlib.config import BagsConfig, experiment
 from fcamlib.data.bags import SEPARATION, bags_task, centres, num_repeats_and_folds
 from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.encoders import build_encoder
 from fcamlib.errors import DataError
-from fcamlib.runs import run
 
 SIZES = {
     "num_segments": 9,
@@ -155,7 +155,7 @@ def test_runs_on_clouds_learn_where_the_label_comes_from(tmp_path: Path, monkeyp
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
     given = {"dataset": "clouds", "paradigms": "lvml", "encoder": "mlp", "epochs": 8}
     for config in experiment(given).configs():
-        test = run(config).summary["splits"]["test"]
+        test = store.get(config).summary["splits"]["test"]
         assert test["accuracy"] > 0.75 and test["focus_accuracy"] > 0.7 and test["auc"] > 0.85
 
 

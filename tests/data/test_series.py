@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from fcamlib.computing import task
 from fcamlib.config import SeriesConfig
 from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.data.series import series_task, waveforms
 from fcamlib.errors import UserError
 from fcamlib.networks import classification_network, focus_network
+from fcamlib.running import data as task
 
 SIZES = {"num_segments": 5, "num_channels": 3, "num_classes": 4, "num_train": 60, "num_validation": 7, "num_test": 11}
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.testing import assert_close
 
-from fcamlib.computing import build_model, task
+from fcamlib import store
 from fcamlib.config import Experiment, NetworkShape, experiment, network_shape
 from fcamlib.data.sdc import distinct, every_occurrence
 from fcamlib.errors import UserError
@@ -20,7 +20,8 @@ from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
 from fcamlib.networks import CountedBatchNorm, classification_network, focus_network, occurrences
 from fcamlib.numerics import Numerics
-from fcamlib.runs import run
+from fcamlib.running import build_model
+from fcamlib.running import data as task
 from fcamlib.training import fit
 
 DIGIT, K = (1, 8, 8), 3
@@ -253,4 +254,4 @@ def test_a_last_batch_of_one_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
     (config,) = experiment(small(num_train=33, paradigms="soft")).configs()
     with pytest.raises(UserError, match=r"^a step has one instance, which batch normalisation cannot learn from: choo"):
-        run(config)
+        store.get(config)

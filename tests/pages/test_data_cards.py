@@ -16,7 +16,6 @@ import torch
 from sklearn.datasets import load_digits
 
 from fcamlib import paths
-from fcamlib.computing import task
 from fcamlib.config import FixedFocusExperiment, ScenesConfig, experiment
 from fcamlib.data.hatexplain import hatexplain_corpus
 from fcamlib.data.orthogonal import orthogonal_task
@@ -25,6 +24,7 @@ from fcamlib.data.posts import Post
 from fcamlib.data.scenes import split_scenes
 from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.data.vocabulary import words_of
+from fcamlib.running import data as task
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
 RECORDED = paths.recorded_dir() or BOOK

@@ -17,10 +17,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from fcamlib.config import CourseConfig
-from fcamlib.course import EXAMPLES, histograms
 from fcamlib.plots.heatmaps import cell_text
-from fcamlib.store import Stored
+from fcamlib.running import Trajectory
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
@@ -73,13 +71,13 @@ def script() -> Iterator[ModuleType]:
 
 
 @pytest.fixture(scope="module")
-def found(script: ModuleType) -> dict[str, Stored[CourseConfig]]:
+def found(script: ModuleType) -> dict[str, Trajectory]:
     """A small course of each paradigm."""
     return script.courses(SPEC)
 
 
 @pytest.fixture(scope="module")
-def data(script: ModuleType, found: dict[str, Stored[CourseConfig]]) -> dict[str, Any]:
+def data(script: ModuleType, found: dict[str, Trajectory]) -> dict[str, Any]:
     """What the page is given of them."""
     text = script.as_markdown(found)
     return json.loads(re.findall(r'id="fcam-course-data">(.*?)</script>', text, re.S)[0])
@@ -107,22 +105,22 @@ def page(context: BrowserContext, data: dict[str, Any]) -> Iterator[Page]:
     assert not faults
 
 
-def check_plane(page: Page, found: dict[str, Stored[CourseConfig]], epoch: int) -> None:
+def check_plane(page: Page, found: dict[str, Trajectory], epoch: int) -> None:
     """Every number of the four heatmaps is the library's at `epoch`."""
     assert page.locator('.fcam-course [data-part="epoch"]').inner_text() == str(epoch)
     for name, one in found.items():
         figure, row = page.locator(f'figure[data-paradigm="{name}"]'), one.history.iloc[epoch]
-        expected = [cell_text(round(value, 2)) for value in histograms(one)[epoch].ravel()]
+        expected = [cell_text(round(value, 2)) for value in one.histograms[epoch].ravel()]
         assert figure.locator(".number").all_text_contents() == expected
         opacity = figure.locator(".cell").evaluate_all("all => all.map(e => Number(e.style.fillOpacity))")
-        np.testing.assert_allclose(np.square(opacity) * 100, histograms(one)[epoch].ravel(), atol=0.01)
+        np.testing.assert_allclose(np.square(opacity) * 100, one.histograms[epoch].ravel(), atol=0.01)
         for measure in ("accuracy", "focus_accuracy", "saif"):
             shown = figure.locator(f'[data-part="{measure}"]').inner_text()
             assert shown == f"{np.round(row[measure], 3):.3f}", (name, measure)
         check_way(figure.locator("svg").inner_html(), one, epoch)
 
 
-def check_way(svg: str, one: Stored[CourseConfig], epoch: int) -> None:
+def check_way(svg: str, one: Trajectory, epoch: int) -> None:
     """The line goes through the means of all epochs so far; in the drawing a side is 125 and its corner at 25, 129."""
     (way,) = re.findall(r'd="M([^"]*)"', svg)
     points = np.array([point.split() for point in way.split("L")], dtype=float)
@@ -130,7 +128,7 @@ def check_way(svg: str, one: Stored[CourseConfig], epoch: int) -> None:
     np.testing.assert_allclose(points, np.column_stack([25 + 125 * means[:, 0], 129 - 125 * means[:, 1]]), atol=0.2)
 
 
-def test_the_slider_shows_the_numbers_of_each_epoch(page: Page, found: dict[str, Stored[CourseConfig]]) -> None:
+def test_the_slider_shows_the_numbers_of_each_epoch(page: Page, found: dict[str, Trajectory]) -> None:
     check_plane(page, found, LAST)
     slider = page.locator("#fcam-epoch")
     slider.focus()
@@ -180,11 +178,11 @@ def test_play_begins_anew_at_the_end_stops_there_and_can_be_paused(page: Page) -
     assert (slider.input_value(), play.inner_text()) == ("5", "Play")
 
 
-def check_gallery(page: Page, found: dict[str, Stored[CourseConfig]], number: int, epoch: int) -> None:
+def check_gallery(page: Page, found: dict[str, Trajectory], number: int, epoch: int) -> None:
     """Every number of the table is the library's on that mosaic."""
     classes = found["soft"].summary["class_names"]
     for name, one in found.items():
-        kept = one.arrays(EXAMPLES)
+        kept = one.examples
         row, alpha, prob = page.locator(f'tr[data-paradigm="{name}"]'), kept["alpha"][epoch, number], kept["prob"]
         shown = row.locator(".weight").all_inner_texts()
         np.testing.assert_allclose(np.array(shown, dtype=float), alpha, atol=0.00501)
@@ -195,13 +193,13 @@ def check_gallery(page: Page, found: dict[str, Stored[CourseConfig]], number: in
         said = re.sub(r"\s", "", row.locator(".said").text_content() or "")
         assert said.startswith(f"{sign}:{classes[predicted]},")
         assert float(said.split(",")[1]) == pytest.approx(sure, abs=0.00501)
-    label = classes[found["soft"].arrays(EXAMPLES)["label"][number]]
+    label = classes[found["soft"].examples["label"][number]]
     said = f"Test mosaic {number + 1}, label {label}, epoch {epoch}"
     assert page.locator(".fcam-gallery caption").inner_text() == said
 
 
 def test_the_gallery_shows_each_mosaic_of_each_list_at_each_epoch(
-    page: Page, found: dict[str, Stored[CourseConfig]], data: dict[str, Any]
+    page: Page, found: dict[str, Trajectory], data: dict[str, Any]
 ) -> None:
     gallery = data["gallery"]
     for group, entry in enumerate(gallery["lists"]):
@@ -219,10 +217,8 @@ def test_the_gallery_shows_each_mosaic_of_each_list_at_each_epoch(
     check_gallery(page, found, numbers[1 % len(numbers)], LAST - 2)
 
 
-def test_the_pictures_are_the_segments_and_the_foreground_is_framed(
-    page: Page, found: dict[str, Stored[CourseConfig]]
-) -> None:
-    kept = found["soft"].arrays(EXAMPLES)
+def test_the_pictures_are_the_segments_and_the_foreground_is_framed(page: Page, found: dict[str, Trajectory]) -> None:
+    kept = found["soft"].examples
     for number in range(3):  # of the list of the first mosaics
         for segment, picture in enumerate(page.locator(".picture").all()):
             shot = np.asarray(Image.open(io.BytesIO(picture.screenshot())).convert("L"), dtype=float)

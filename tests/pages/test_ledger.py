@@ -16,7 +16,7 @@ import pytest
 from fcamlib import store, tables
 from fcamlib.claims import CLAIMS
 from fcamlib.config import CrossValidationConfig, FixedFocusConfig, FixedFocusExperiment, RunConfig, experiment
-from fcamlib.store import Run, Stored
+from fcamlib.store import Result
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = ROOT / "notebooks"
@@ -40,14 +40,14 @@ SAIF = {"soft": 0.2, "hard": 0.6, "lvml": 0.9, "hybrid": 0.95}
 FIVE = (0, 1, 2, 3, 4)
 
 
-def made(config: RunConfig, title: str = "a task", **changes: Any) -> Run:
+def made(config: RunConfig, title: str = "a task", **changes: Any) -> Result:
     """A finished run of `config` with the numbers above, some replaced; seeds differ by a thousandth."""
     paradigm, spread = config.paradigm, 0.001 * config.seed
     base = paradigm if paradigm in CURVES else "lvml"
     confidence = np.zeros((5, 5))
     for cell, percent in changes.get(f"{base}_cells", CELLS[base]).items():
         confidence[cell] = percent + 10 * spread * (-1 if cell == (4, 4) else 1)
-    run = Run(Path("nowhere") / config.name)
+    run = Result[Any](Path("nowhere") / config.name)
     run.__dict__["config"] = config
     run.__dict__["summary"] = {
         "title": title,
@@ -61,17 +61,17 @@ def made(config: RunConfig, title: str = "a task", **changes: Any) -> Run:
     return run
 
 
-def runs(seeds: tuple[int, ...] = FIVE, paradigms: str = "soft,hard,lvml,hybrid", **changes: Any) -> list[Run]:
+def runs(seeds: tuple[int, ...] = FIVE, paradigms: str = "soft,hard,lvml,hybrid", **changes: Any) -> list[Result]:
     grid = {"dataset": "digits", "seeds": seeds, "paradigms": paradigms, "epochs": 10}
     return [made(config, **changes) for config in experiment(grid).configs()]
 
 
-def task_of(found: list[Run]) -> ledger.Task:
+def task_of(found: list[Result]) -> ledger.Task:
     (task,) = ledger.run_tasks(found)
     return task
 
 
-def verdicts(found: list[Run]) -> dict[str, str]:
+def verdicts(found: list[Result]) -> dict[str, str]:
     """The verdicts on these runs, of the claims that were measured."""
     task = task_of(found)
     return {claim: verdict for claim in PAPER if (verdict := task.verdict(claim))}
@@ -144,7 +144,7 @@ def test_what_was_not_run_or_is_not_known_has_no_row() -> None:
     assert not verdicts(found)
 
 
-def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") -> Stored[FixedFocusConfig]:
+def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") -> Result[FixedFocusConfig]:
     """A finished sweep with these incentives at its alphas in the last epoch, and none before."""
     config = FixedFocusExperiment.of(
         {"dataset": dataset, "alphas": (0.2, 0.6, 1.0), "seeds": FIVE, "epochs": 1}
@@ -157,7 +157,7 @@ def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") 
         for seed in config.seeds
         for epoch in (0, 1)
     ]
-    stored = Stored[FixedFocusConfig](Path("nowhere") / config.name)
+    stored = Result[FixedFocusConfig](Path("nowhere") / config.name)
     stored.__dict__.update(config=config, summary={"title": "a sweep"}, history=pd.DataFrame(rows))
     return stored
 
@@ -247,7 +247,7 @@ def test_benchmarks_show_the_hybrid_s_accuracy_alone() -> None:
         for fold in (0, 1, 2)
         for method, level in (("soft", 0.5), ("hard", 0.8), ("hybrid", 0.7))
     ]
-    result = Stored[CrossValidationConfig](Path("nowhere") / config.name)
+    result = Result[CrossValidationConfig](Path("nowhere") / config.name)
     result.__dict__.update(config=config, summary={"title": "b", "provenance": {}}, history=pd.DataFrame(rows))
     text = claims_page.page([task_of(runs())], [result])
     assert "| hybrid - HA | -0.100 |" in text, text

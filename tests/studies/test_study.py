@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,11 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from fcamlib import paths, running, store, tables
+from fcamlib import paths, store, tables
 from fcamlib.__main__ import main
 from fcamlib.config import RECORDED_STUDIES, AblationExperiment, StudyConfig, experiment, study_experiment
 from fcamlib.errors import UserError
 from fcamlib.metrics import t_interval
-from fcamlib.runs import run
-from fcamlib.studies import study as studies
-from fcamlib.studies.study import study
 
 SMALL = {
     "num_train": 40,
@@ -66,9 +62,9 @@ def test_a_study_is_every_combination_once_made_as_runs_are() -> None:
 
 def test_a_row_has_the_numbers_of_the_run_that_it_names(results: Path) -> None:
     config = config_of(num_segments=3, seeds=5, paradigms="hybrid,lvml", soft_shares=0.5, learning_rates="0.05,0.3")
-    rows = study(config).history
+    rows = store.get(config).history
     for row, one in zip(rows.to_dict("records"), config.runs(), strict=True):
-        finished = run(one)
+        finished = store.get(one)
         test = finished.summary["splits"]["test"]
         assert row["run"] == finished.folder.name and row["num_test"] == test["n"] == 50
         for measure in ("accuracy", "focus_accuracy", "saif", "loss"):
@@ -83,70 +79,10 @@ def test_a_row_has_the_numbers_of_the_run_that_it_names(results: Path) -> None:
     assert rows["soft_share"].fillna(-1).tolist() == [0.5, -1, 0.5, -1]
 
 
-def test_a_study_is_stored_found_and_resumed_to_the_same_rows(
-    results: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = config_of(num_segments=3, paradigms="soft,hard")
-    caplog.clear()
-    seen: list[int] = []
-    whole = study(config, lambda row, done: seen.append(done))
-    assert seen == [1, 2, 3, 4] and whole.folder == results / config.name
-    assert study(config, lambda row, done: seen.append(done)).history.equals(whole.history) and len(seen) == 4
-    kept = store.record(whole, results.parent / "recorded")
-    assert study(config).is_recorded and {p.name for p in kept.folder.iterdir()} == {
-        "config.json",
-        "history.csv",
-        "summary.json",
-        store.SUMS,
-    }
-    kept.folder.rename(results.parent / "aside")
-
-    def stop(row: dict[str, Any], done: int) -> None:
-        if done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        study(config, stop, fresh=True)
-    assert studies.rows_done(config) == 2
-    with (store.partial_dir(config) / store.ROWS).open("a") as file:
-        file.write('{"run": "cut sho')  # as a kill leaves it
-    seen.clear()
-    resumed = study(config, lambda row, done: seen.append(done), fresh=True)
-    assert seen == [3, 4] and studies.rows_done(config) == 0
-    assert {r.levelno for r in caplog.records} == {logging.WARNING}
-    same = [name for name in whole.history if name != "seconds"]
-    pd.testing.assert_frame_equal(resumed.history[same], whole.history[same], check_exact=True)
-
-
-def test_the_training_that_is_interrupted_goes_on_from_its_checkpoint(
-    results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = config_of(num_segments=3, paradigms="hybrid", soft_shares=0.5, focus_networks="linear")
-    whole = study(config).history
-    monkeypatch.setattr("fcamlib.training.CHECKPOINT_SECONDS", -1.0)
-    real: Any = running.fit
-    calls: list[int] = []
-
-    def interrupted(*arguments: Any) -> Any:
-        def on_epoch(row: dict[str, Any]) -> None:
-            calls.append(row["epoch"])
-            if len(calls) == 4:
-                raise KeyboardInterrupt
-
-        return real(*arguments, on_epoch)
-
-    monkeypatch.setattr(running, "fit", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        study(config, fresh=True)
-    resumed = study(config, fresh=True).history
-    assert calls == [1, 2, 3, 4, 4]  # not from the beginning
-    assert resumed.drop(columns="seconds").equals(whole.drop(columns="seconds"))
-
-
 def test_a_training_that_diverges_is_a_row_and_does_not_stop_the_others(results: Path) -> None:
     deep = {"focus_networks": "mlp:3x64", "classification_networks": "mlp:3x64", "batch_size": 4}
     config = config_of(num_segments=3, paradigms="soft", each_learning_rate="1e-2,100", **deep)
-    found = study(config)
+    found = store.get(config)
     rows = found.history
     lost = rows["failure"].notna()
     assert 0 < lost.sum() < len(rows) and rows.loc[lost, ["accuracy", "saif"]].isna().all(axis=None)
@@ -196,7 +132,7 @@ def test_the_command_trains_lists_and_prints(results: Path) -> None:
     assert CliRunner().invoke(main, ["study", *options, "--list"]).output == f"{config.name}  4 trainings, 0 done\n"
     shown = CliRunner().invoke(main, ["study", *options])
     assert shown.exit_code == 0, shown.output
-    values = study(config).history.query("paradigm == 'hard'")["accuracy"].to_numpy()
+    values = store.get(config).history.query("paradigm == 'hard'")["accuracy"].to_numpy()
     (line,) = [line for line in shown.output.splitlines() if line.startswith("HA")]
     assert (
         f"{values.mean():.3f} ({values.min():.3f} to {values.max():.3f})" in line
@@ -210,18 +146,6 @@ def test_the_command_trains_lists_and_prints(results: Path) -> None:
         assert listed.startswith(f"{study_experiment(given).config().name}  ")
     refused = CliRunner().invoke(main, ["study", "--focus-networks", "mlp:9"])
     assert refused.exit_code == 2 and refused.output.count("\n") == 1 and "Traceback" not in refused.output
-
-
-def test_rows_are_kept_one_a_line_and_a_cut_line_costs_only_itself(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "rows.jsonl"
-    assert store.kept_rows(path) == []
-    store.keep_row(path, {"a": 1})
-    with path.open("a") as file:
-        file.write('{"a": 2')
-    store.keep_row(path, {"a": 3})
-    assert store.kept_rows(path) == [{"a": 1}, {"a": 3}] and len(caplog.records) == 1
 
 
 def made_up(gain: float = 0.1, loss: float = 0.0) -> pd.DataFrame:

@@ -11,35 +11,46 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
-from fcamlib import store
-from fcamlib.store import Run
+from fcamlib.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = ("SHA256SUMS", "config.json", "examples.npz", "history.csv", "model.safetensors", "scores.npz", "summary.json")
 
-# Reads jobs, a list in a line of JSON, and does `work` on each in a process of its own. A job with "seconds" is killed
-# when it has used that much of the processor. Answers with the exit status and the processor time of each.
+# Reads jobs, a list in a line of JSON, and asks the store for each job's config in a process of its own, which writes a
+# word into a log for each measured row. A job with "seconds" is killed when it has used that much of the processor; one
+# with "calls" kills itself before the n-th call that changes a folder. Answers with exit status and processor time.
 SERVER = """
-import gc, json, os, signal, sys, time
+import gc, json, os, shutil, signal, sys, time
 import torch
-import fcamlib.running, fcamlib.progress
+import fcamlib.captioning.training, fcamlib.running, fcamlib.theory.sweep
+from fcamlib import store
+from fcamlib.config import read
 from fcamlib.data.pictures import load_pictures
 
-{work}
+def fatal(module, name, left):
+    call = getattr(module, name)
+    def counted(*args, **kwargs):
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*args, **kwargs)
+    setattr(module, name, counted)
 
 def child(job):
-    for number, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(job[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    os.dup2(os.open(job["err"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     os.environ.update(job["environment"])
-    status = work(job)
-    sys.stdout.flush()
-    return status or 0
+    if job["calls"]:
+        left = [job["calls"]]
+        for module, name in ((os, "replace"), (os, "fsync"), (os, "mkdir"), (shutil, "rmtree")):
+            fatal(module, name, left)
+    def progress(row):
+        with open(job["log"], "a") as file:
+            file.write("row" + chr(10))
+    store.get(read(job["config"].encode()), progress)
 
 def used(pid):
-    with open(f"/proc/{{pid}}/schedstat") as file:
+    with open(f"/proc/{pid}/schedstat") as file:
         return int(file.read().split()[0]) / 1e9
 
 load_pictures("digits", 8)
@@ -52,7 +63,8 @@ for line in sys.stdin:
         if pids[-1] == 0:
             status = 99
             try:
-                status = child(job)
+                child(job)
+                status = 0
             finally:
                 os._exit(status)
     for job, pid in zip(jobs, pids):
@@ -73,67 +85,43 @@ needs_linux = pytest.mark.skipif(
 
 
 class Forked:
-    """Jobs in processes of their own.
+    """`store.get` in processes of their own; what they say and measure is kept in `folder`."""
 
-    Parameters
-    ----------
-    work : str
-        Source of `work(job)`, which does a job and returns its exit status, None for 0.
-    folder : Path
-        Where what the jobs say is kept.
-    """
-
-    def __init__(self, work: str, folder: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVER.format(work=work)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        self.process: Any = subprocess.Popen([sys.executable, "-c", SERVER], env=environment, **pipes)  # type: ignore[call-overload]
 
-    def run(
-        self, job: dict[str, Any], seconds: float | None = None, number: int = 1, **environment: str
+    def get(
+        self, config: Config, results: Path, seconds: float | None = None, calls: int = 0, number: int = 1
     ) -> list[tuple[int, float]]:
-        """Exit status (0 done, -9 killed) and processor time of each of some equal jobs that start together."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        jobs = [
-            {**job, "seconds": seconds, "environment": environment, "log": str(self.folder / "log")}
-            | {name: str(self.folder / f"{name}{place}") for name in ("out", "err")}
-            for place in range(number)
-        ]
-        self.process.stdin.write(json.dumps(jobs) + "\n")
+        """Exit status (0 done, -9 killed) and processor time of each of some equal processes that start together."""
+        environment = {"FCAM_RESULTS": str(results), "FCAM_CHECKPOINT_SECONDS": "0"}
+        job = {"config": config.model_dump_json(), "seconds": seconds, "calls": calls, "environment": environment}
+        job |= {"log": str(self.folder / "log"), "err": str(self.folder / "err")}
+        self.process.stdin.write(json.dumps([job] * number) + "\n")
         self.process.stdin.flush()
-        return [(status, used) for status, used in json.loads(self.process.stdout.readline())]
+        ended = [(status, used) for status, used in json.loads(self.process.stdout.readline())]
+        assert {status for status, _ in ended} <= {0, -9}, self.said()
+        return ended
 
-    def said(self, stream: str, place: int = 0) -> str:
-        """What a job of the last call wrote to "out" or "err"."""
-        return (self.folder / f"{stream}{place}").read_text()
+    def said(self) -> str:
+        """What the processes of the last call wrote to standard error."""
+        return (self.folder / "err").read_text()
 
-    def logged(self) -> list[str]:
-        """Words that `work` wrote into the file job["log"] since the last call, sorted."""
+    def rows(self) -> int:
+        """How many rows were measured since the last call."""
         log = self.folder / "log"
-        words = log.read_text().split() if log.exists() else []
+        number = len(log.read_text().split()) if log.exists() else 0
         log.unlink(missing_ok=True)
-        return sorted(words)
+        return number
 
 
 @contextmanager
-def forked(work: str, folder: Path) -> Iterator[Forked]:
+def forked(folder: Path) -> Iterator[Forked]:
     """`Forked`, ended when done."""
-    started = Forked(work, folder)
+    started = Forked(folder)
     yield started
     started.process.kill()
     started.process.communicate()
-
-
-def assert_same(own: Path, other: Path) -> None:
-    """Two folders of a run: whole, and equal to the last bit in all but what the clock says."""
-    assert store.damage(own) == "" == store.damage(other)
-    for file in ("config.json", "scores.npz", "examples.npz", "model.safetensors"):
-        assert (own / file).read_bytes() == (other / file).read_bytes(), file
-    first, second = (Run(folder).history.drop(columns="seconds") for folder in (own, other))
-    pd.testing.assert_frame_equal(first, second, check_exact=True)
-    for name in ("splits", "aggregations", "selection"):
-        assert Run(own).summary[name] == Run(other).summary[name]

@@ -14,13 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from pydantic import ValidationError
 
-from fcamlib import course_training, metrics
-from fcamlib.config import CourseConfig, RunConfig, experiment
-from fcamlib.course import EXAMPLES, course, histograms, most_different, right_elsewhere, switch_epoch
-from fcamlib.runs import run
-from fcamlib.store import Stored
+from fcamlib import metrics, store
+from fcamlib.config import RunConfig, experiment
+from fcamlib.running import Trajectory, trajectory
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = {"num_train": 96, "num_validation": 32, "num_test": 48, "epochs": 5, "batch_size": 16, "seeds": 3}
@@ -31,12 +28,12 @@ def configs(**changes: Any) -> dict[str, RunConfig]:
     return {one.paradigm: one for one in experiment({**SPEC, **changes}).configs()}
 
 
-def courses() -> dict[str, Stored[CourseConfig]]:
-    return {name: course(CourseConfig(run=one, num_examples=48)) for name, one in configs().items()}
+def courses() -> dict[str, Trajectory]:
+    return {name: trajectory(one, 48) for name, one in configs().items()}
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Stored[CourseConfig]]:
+def found() -> dict[str, Trajectory]:
     """The course of each paradigm, two learning rates compared in each phase."""
     return courses()
 
@@ -51,8 +48,8 @@ def script() -> Iterator[ModuleType]:
 
 
 @pytest.mark.parametrize("paradigm", ["soft", "hard", "lvml", "hybrid"])
-def test_every_epoch_has_the_numbers_of_the_run(found: dict[str, Stored[CourseConfig]], paradigm: str) -> None:
-    one, finished = found[paradigm], run(configs()[paradigm])
+def test_every_epoch_has_the_numbers_of_the_run(found: dict[str, Trajectory], paradigm: str) -> None:
+    one, finished = found[paradigm], store.get(configs()[paradigm])
     trained = one.history.iloc[1:].reset_index(drop=True)
     for name in ("epoch", "phase", "paradigm", "learning_rate"):
         assert trained[name].tolist() == finished.history[name].tolist()
@@ -60,21 +57,21 @@ def test_every_epoch_has_the_numbers_of_the_run(found: dict[str, Stored[CourseCo
         assert trained[name].tolist() == finished.history[f"test_{name}"].tolist(), name
     assert trained["accuracy"].nunique() > 2, "nothing moves, so nothing is compared"
     test = finished.summary["splits"]["test"]
-    assert histograms(one)[-1].tolist() == test["histogram"] and trained["ftpt"].iloc[-1] == test["ftpt"]
-    kept = finished.arrays(EXAMPLES)
-    np.testing.assert_allclose(one.arrays(EXAMPLES)["alpha"][-1, :8], kept["alpha"], atol=1e-6)
-    assert one.summary["run"] == finished.folder.name and one.summary["n"] == 48
+    assert one.histograms[-1].tolist() == test["histogram"] and trained["ftpt"].iloc[-1] == test["ftpt"]
+    kept = finished.arrays()
+    np.testing.assert_allclose(one.examples["alpha"][-1, :8], kept["alpha"], atol=1e-6)
+    assert one.config == finished.config and one.summary["n"] == 48
 
 
 @pytest.mark.parametrize("paradigm", ["soft", "hybrid"])
 def test_attention_and_probabilities_are_those_that_the_cells_count(
-    found: dict[str, Stored[CourseConfig]], paradigm: str
+    found: dict[str, Trajectory], paradigm: str
 ) -> None:
     one = found[paradigm]
-    kept = one.arrays(EXAMPLES)
+    kept = one.examples
     truth = np.arange(48), kept["label"]
     for row, alpha, prob, cells in zip(
-        one.history.to_dict("records"), kept["alpha"], kept["prob"], histograms(one), strict=True
+        one.history.to_dict("records"), kept["alpha"], kept["prob"], one.histograms, strict=True
     ):
         a_z, s_y = (alpha * kept["foreground"]).sum(axis=1), prob[truth]
         np.testing.assert_allclose(metrics.focus_prediction_histogram(a_z, s_y), cells, atol=1e-9)
@@ -85,73 +82,24 @@ def test_attention_and_probabilities_are_those_that_the_cells_count(
         }
         for name, hit in hits.items():
             assert row[name] * 48 == pytest.approx(hit.sum(), abs=1e-9)
-        elsewhere = right_elsewhere(alpha, kept["foreground"], prob, kept["label"])
-        assert row["ffpt"] * 48 == pytest.approx(len(elsewhere), abs=1e-9)
+        elsewhere = hits["accuracy"] & ~hits["focus_accuracy"]
+        assert row["ffpt"] * 48 == pytest.approx(elsewhere.sum(), abs=1e-9)
 
 
-def test_epoch_zero_is_before_training(found: dict[str, Stored[CourseConfig]]) -> None:
-    kept = {name: one.arrays(EXAMPLES) for name, one in found.items()}
+def test_epoch_zero_is_before_training(found: dict[str, Trajectory]) -> None:
+    kept = {name: one.examples for name, one in found.items()}
     for one in kept.values():
         np.testing.assert_array_equal(one["alpha"][0], kept["soft"]["alpha"][0])
         assert np.abs(one["alpha"][0] - 0.2).max() < 0.2 < np.abs(one["alpha"][-1] - 0.2).max()
     np.testing.assert_array_equal(kept["hybrid"]["prob"][0], kept["soft"]["prob"][0])
-    assert [switch_epoch(one) for one in found.values()] == [None, None, None, 2]
 
 
-def test_a_course_is_found_again_and_its_name_says_what_it_holds(
-    found: dict[str, Stored[CourseConfig]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def computed(*given: object) -> None:
-        raise AssertionError("computed anew")
-
-    monkeypatch.setattr(course_training, "compute", computed)
-    config = found["soft"].config
-    assert course(config).folder == found["soft"].folder
-    fewer = config.model_copy(update={"num_examples": 7})
-    assert fewer.name != config.name and config.name.startswith("course-digits-m5-n96-soft-s3-")
-    with pytest.raises(AssertionError, match="computed anew"):
-        course(fewer)
-
-
-def test_without_examples_none_are_kept() -> None:
-    short = configs(epochs=1, learning_rates=0.1, search_epochs=0, paradigms="soft", switch_epoch=0)
-    one = course(CourseConfig(run=short["soft"]))
-    assert len(one.history) == 2 and not (one.folder / EXAMPLES).exists()
-
-
-@pytest.mark.parametrize(
-    ("changes", "num_examples", "sentence"),
-    [
-        ({"keep": "best"}, 0, "run.training.keep='best' ends a phase with the weights of an earlier epoch"),
-        ({}, 49, "num_examples=49 is more than num_test=48: give at most those"),
-    ],
-)
-def test_what_cannot_be_followed_is_refused(changes: dict[str, Any], num_examples: int, sentence: str) -> None:
-    with pytest.raises(ValidationError, match=sentence):
-        CourseConfig(run=configs(**changes)["soft"], num_examples=num_examples)
-
-
-def test_posts_are_never_followed() -> None:
-    (text,) = experiment({"dataset": "keywords", "paradigms": "soft", "seeds": 0}).configs()
-    with pytest.raises(ValidationError, match="keywords' is no task of mosaics: give a run on pictures"):
-        CourseConfig(run=text)
-
-
-def test_instances_are_chosen_by_hand_computed_rules() -> None:
-    a_z = {"soft": np.array([0.1, 0.5, 0.9, 0.3]), "hard": np.array([0.2, 0.9, 0.8, 0.7])}
-    assert most_different(a_z).tolist() == [1, 3, 0, 2]
-    alpha = np.array([[0.6, 0.4], [0.6, 0.4], [0.3, 0.7], [0.7, 0.3]])
-    foreground = np.array([[False, True], [True, False], [True, False], [False, True]])
-    prob = np.array([[0.9, 0.1], [0.9, 0.1], [0.2, 0.8], [0.4, 0.6]])
-    assert right_elsewhere(alpha, foreground, prob, np.array([0, 0, 1, 0])).tolist() == [0, 2]
-
-
-def test_the_page_has_the_numbers_of_the_courses(script: ModuleType, found: dict[str, Stored[CourseConfig]]) -> None:
+def test_the_page_has_the_numbers_of_the_courses(script: ModuleType, found: dict[str, Trajectory]) -> None:
     data = script.plane_data(found)
     assert data["epochs"] == [0, 1, 2, 3, 4, 5] and data["switch"] == 2
     for name, one in found.items():
         shown = data["paradigms"][name]
-        np.testing.assert_allclose(np.reshape(shown["cells"], (6, 5, 5)), histograms(one), atol=0.00501)
+        np.testing.assert_allclose(np.reshape(shown["cells"], (6, 5, 5)), one.histograms, atol=0.00501)
         for measure in ("accuracy", "focus_accuracy", "saif", "a_z", "s_y"):
             np.testing.assert_allclose(shown[measure], one.history[measure], atol=0.000501)
     assert script.sentence(found) == (
@@ -160,9 +108,9 @@ def test_the_page_has_the_numbers_of_the_courses(script: ModuleType, found: dict
     )
 
 
-def test_the_gallery_follows_its_rules(script: ModuleType, found: dict[str, Stored[CourseConfig]]) -> None:
+def test_the_gallery_follows_its_rules(script: ModuleType, found: dict[str, Trajectory]) -> None:
     data = script.gallery_data(found)
-    kept = {name: one.arrays(EXAMPLES) for name, one in found.items()}
+    kept = {name: one.examples for name, one in found.items()}
     numbers = [[data["mosaics"][place]["number"] for place in group["mosaics"]] for group in data["lists"]]
     a_z = {name: (e["alpha"][-1] * e["foreground"]).sum(axis=1) for name, e in kept.items()}
     spread = np.max(list(a_z.values()), axis=0) - np.min(list(a_z.values()), axis=0)
@@ -197,12 +145,12 @@ def test_the_sheet_of_pictures_has_each_segment_in_its_place(script: ModuleType)
 
 
 def test_pictures_for_readers_without_javascript_show_the_same(
-    script: ModuleType, found: dict[str, Stored[CourseConfig]]
+    script: ModuleType, found: dict[str, Trajectory]
 ) -> None:
     shown = script.static_histograms(found)
     assert list(shown) == ["epoch 0", "epoch 2", "epoch 5"]
     np.testing.assert_array_equal(
-        shown["epoch 2"]["hybrid"], histograms(found["soft"])[2] * 0 + histograms(found["hybrid"])[2]
+        shown["epoch 2"]["hybrid"], found["soft"].histograms[2] * 0 + found["hybrid"].histograms[2]
     )
     gallery, data = script.static_gallery(found), script.gallery_data(found)
     first = [data["mosaics"][place] for place in data["lists"][-1]["mosaics"][:3]]
