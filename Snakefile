@@ -34,7 +34,6 @@ CONFIGS = Path(".snakemake/configs")
 NOTEBOOKS = sorted(path.stem for path in Path("notebooks").glob("[0-9][0-9]_*.ipynb"))
 PAGES = sorted(str(path) for folder in ("book", "book/api") for path in Path(folder).glob("*.md")) + ["CHANGELOG.md"]
 RECORDED = sorted(str(path) for kept in ("*/SHA256SUMS", "bench/*.json") for path in recorded_dir().glob(kept))
-NOTES = ["book/_ext/figure_notes.py", "book/_ext/notebook_files.py"]  # what writes the line under a figure
 LIBRARY = sorted(str(path) for path in Path("fcamlib").rglob("*.py"))
 
 
@@ -125,7 +124,6 @@ rule findings:
         parameters="book/notebooks/profile.yaml",
         script="book/_ext/findings.py",
         form="benchmarks/report.py",
-        notes=NOTES,
         notebook="notebooks/02_accuracy_and_saif.ipynb",
         runs=[str(checksums(name)) for name in runs_of(SHOWN)],
         recorded=RECORDED,
@@ -147,7 +145,6 @@ rule notebook:
         notebook="notebooks/{notebook}.ipynb",
         parameters="book/notebooks/profile.yaml",
         script="book/_ext/execute_notebook.py",
-        notes=NOTES,
         runs=[str(checksums(name)) for name in runs_of(SHOWN)],
         recorded=RECORDED,
         library=LIBRARY,
@@ -170,7 +167,6 @@ rule claims:
     input:
         notebooks=expand("book/notebooks/{notebook}.ipynb", notebook=NOTEBOOKS),
         scripts=["book/_ext/claims_page.py", "book/_ext/ledger.py"],
-        notes=NOTES,
         recorded=RECORDED,
         library=LIBRARY,
     output:
@@ -190,7 +186,6 @@ rule course:
         "watch it learn"
     input:
         script="book/_ext/course.py",
-        notes=NOTES,
         library=LIBRARY,
     output:
         "book/notebooks/course-data.md",

@@ -176,7 +176,7 @@ def claims_table(measured: Mapping[str, Mapping[str, Sequence[Criterion]]]) -> p
 
     A criterion's state, what was measured, what it needs, the number of seeds, and how many would decide it.
     """
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for claim in dict.fromkeys(name for found in measured.values() for name in found):
         for source, found in measured.items():
             criteria = found.get(claim, ())

@@ -20,7 +20,7 @@ OPTIONS = [part for name, value in SMALL.items() for part in (f"--{name.replace(
 READERS = (
     "import fcamlib.examples, fcamlib.theory.tables",
     "import fcamlib.store, fcamlib.provenance, fcamlib.rerun",
-    "from fcamlib import claims, course, notebook, plots, runs, store, tables",
+    "from fcamlib import claims, notebook, plots, store, tables",
 )
 
 

@@ -9,6 +9,7 @@ results alone say, the file that the tests hold against them.
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import sys
@@ -16,18 +17,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import figure_notes
 import pandas as pd
 from ledger import Task, all_tasks, recorded_tasks
 
-from fcamlib import plots, store, tables
+from fcamlib import paths, plots, store, tables
 from fcamlib.claims import CLAIMS
 from fcamlib.config import CrossValidationConfig
 from fcamlib.verdicts import Criterion, State, criterion_text, states
 
 MARKS = {"supported": "✔ supported", "contradicted": "✘ **contradicted**", "inconclusive": "○ inconclusive"}
 MARKS |= {"not tested": "· not tested"}
-RERUN = "make book"
 
 
 def anchor(task: Task) -> str:
@@ -158,9 +157,12 @@ def main(folder: Path, target: Path) -> None:
     verdicts = [[task.verdict(claim) or "" for claim in CLAIMS] for task in judged]
     figure = plots.verdict_matrix(pd.DataFrame(verdicts, [task.title for task in judged], list(CLAIMS)))
     results = sorted({result.folder.name for task in tasks for result in task.results})
-    plots.save(figure, "verdicts", target, {"results": results, "rerun": RERUN})
-    made = figure_notes.origins({"data": [f"verdicts on {len(results)} results"]}, figure_notes.here())
-    (target / "verdicts-note.md").write_text(figure_notes.line("book/_ext/claims_page.py", "", made, RERUN), "utf-8")
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    here = {"data": f"verdicts on {len(results)} results", "recorded": False}
+    here |= {"commits": [paths.commit()], "dates": [today]}
+    record = {"notebook": "book/_ext/claims_page.py", "computed": [here], "results": results, "rerun": "make book"}
+    plots.save(figure, "verdicts", target, record)
+    (target / "verdicts-note.md").write_text(plots.how_made(record, "verdicts", dated=True) + "\n", "utf-8")
 
 
 def write_rows(path: Path, tasks: Sequence[Task]) -> None:

@@ -13,18 +13,14 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import figure_notes
-import notebook_files
 import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
 from fcamlib import plots, tables
 from fcamlib.config import MosaicsConfig, experiment
-from fcamlib.provenance import figure_record
 from fcamlib.running import Trajectory, trajectory
 
 # Fewer mosaics than the notebooks have: training takes more epochs, so that there is more to see.
@@ -180,34 +176,17 @@ def static_gallery(found: Courses) -> dict[str, Any]:
     }
 
 
-def provenance(found: Sequence[Trajectory]) -> dict[str, object]:
-    """What is written beside a picture."""
-    return {
-        "courses": sorted(one.config.name for one in found),
-        "commits": sorted({one.summary["provenance"]["commit"] for one in found}),
-        "rerun": RERUN,
-    }
-
-
-def note(found: Courses) -> str:
-    """The line under the figures: how they were made."""
-    title = next(iter(found.values())).summary["title"]
-    shown: list[Any] = [
-        SimpleNamespace(folder=Path(one.config.name), summary=one.summary, is_recorded=False) for one in found.values()
-    ]
-    made = figure_notes.origins(figure_record("course", {title: shown}), {})
-    digits = notebook_files.digest(experiment(SETTING))
-    return figure_notes.line("book/_ext/course.py", digits, made, RERUN)
-
-
 def main(folder: Path) -> None:
-    """Write the page's data and its pictures."""
+    """Write the page's data and its pictures, with the line how they were made."""
     found = courses(SETTING)
-    source = provenance(list(found.values()))
-    plots.save(plots.focus_prediction_heatmaps(static_histograms(found)), "course-plane", folder, source)
-    plots.save(plots.attention_gallery(**static_gallery(found)), "course-gallery", folder, source)
+    one = next(iter(found.values())).summary
+    here = {"data": one["title"], "recorded": False}
+    here |= {f"{name}s": [one["provenance"][name]] for name in ("commit", "date")}
+    record = {"notebook": "book/_ext/course.py", "computed": [here], "rerun": RERUN}
+    plots.save(plots.focus_prediction_heatmaps(static_histograms(found)), "course-plane", folder, record)
+    plots.save(plots.attention_gallery(**static_gallery(found)), "course-gallery", folder, record)
     (folder / "course-data.md").write_text(as_markdown(found), "utf-8")
-    (folder / "course-note.md").write_text(note(found), "utf-8")
+    (folder / "course-note.md").write_text(plots.how_made(record, "course", dated=True) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

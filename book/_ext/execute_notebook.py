@@ -3,13 +3,14 @@
 Usage: execute_notebook.py NOTEBOOK OUTPUT.ipynb PARAMETERS.yaml
        execute_notebook.py --refresh NOTEBOOK...
 
-The first form puts a line under each figure that says how it was made, and writes how long the execution took, and
+The first form dates the line under each figure that says how it was made, and writes how long the execution took, and
 where, to OUTPUT.json. The second form executes committed notebooks with their own defaults and stores the outputs that
 nbval compares: text, no pictures.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import sys
@@ -17,9 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import figure_notes
 import nbformat
-import notebook_files
 import papermill
 import yaml
 from nbformat import NotebookNode
@@ -54,21 +53,6 @@ def without_pictures(notebook: NotebookNode) -> NotebookNode:
     return plain
 
 
-def with_figure_notes(notebook: NotebookNode, folder: Path) -> NotebookNode:
-    """A copy with a cell below each cell that saves a figure, made from the figure's record in `folder`."""
-    noted = nbformat.from_dict(notebook)
-    given, here = notebook_files.given_parameters(notebook), figure_notes.here()
-    noted.cells = []
-    for cell in notebook.cells:
-        noted.cells.append(cell)
-        for name in notebook_files.saved_figures(cell.source) if cell.cell_type == "code" else []:
-            record = json.loads((folder / f"{name}.json").read_text("utf-8"))
-            source = figure_notes.note(record, notebook, given, here)
-            kept = {"provenance": record}  # for whoever reads the notebook with a program
-            noted.cells.append(nbformat.v4.new_markdown_cell(source, id=f"note-{name}", metadata=kept))
-    return noted
-
-
 def with_dates(notebook: NotebookNode, folder: Path) -> NotebookNode:
     """A copy in which the line under a figure also tells date and commit of what this execution computed."""
     dated = nbformat.from_dict(notebook)
@@ -92,7 +76,8 @@ def fitting(parameters: dict[str, Any], source: Path) -> dict[str, Any]:
 
 def cost(executed: NotebookNode) -> dict[str, Any]:
     """How long the execution took, and on what; stored results that it read cost it nothing."""
-    return {"seconds": round(executed.metadata.papermill.duration, 1), "device": cpu_name(), **figure_notes.here()}
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return {"seconds": round(executed.metadata.papermill.duration, 1), "device": cpu_name(), "date": today}
 
 
 def execute(source: Path, target: Path, parameter_file: Path) -> None:
@@ -105,8 +90,7 @@ def execute(source: Path, target: Path, parameter_file: Path) -> None:
         if left := sorted(path.name for path in Path(elsewhere).iterdir()):
             raise RuntimeError(f"{source.name} leaves {left[0]} in the folder that it is run from.")
     target.parent.mkdir(parents=True, exist_ok=True)
-    noted = with_figure_notes(without_provenance(executed), paths.figures_dir())
-    nbformat.write(with_dates(noted, paths.figures_dir()), target)
+    nbformat.write(with_dates(without_provenance(executed), paths.figures_dir()), target)
     target.with_suffix(".json").write_text(json.dumps(cost(executed), indent=1) + "\n", "utf-8")
 
 

@@ -10,35 +10,34 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import figure_notes
 import yaml
 
 from benchmarks import report
 from fcamlib import paths, plots, store, tables
-from fcamlib.claims import verdict
 from fcamlib.config import FlowExperiment, MosaicsConfig, experiment
-from fcamlib.metrics import t_interval
-from fcamlib.store import Result
+from fcamlib.provenance import figure_record
 from fcamlib.theory import tables as theory_tables
+from fcamlib.verdicts import verdict
 
 FIGURE = """```{{figure}} {folder}/overview.svg
 :name: fig-key
 :alt: One panel per data set; for SA, HA, LVML and hybrid a point for accuracy and one for SAIF with their intervals.
-Accuracy and SAIF on test mosaics: {tasks}. Bars are 95 % t-intervals over seeds; one seed has none.
+Accuracy and SAIF on test mosaics: {tasks}. Bars are 95 % intervals over seeds; fewer than five seeds have none.
 ```
 """
 
 
-def sentence(title: str, runs: list[Result]) -> str:
+def sentence(title: str, runs: Sequence[Any]) -> str:
     """What the hybrid did on one task, with the number of seeds and the verdict on the paper's main claim."""
-    saif = {p: [r.summary["splits"]["test"]["saif"] for r in runs if r.config.paradigm == p] for p in tables.LABELS}
-    means = {p: f"{t_interval(values)[0]:.2f}" for p, values in saif.items() if values}
+    saif = tables.of_split(runs, "saif")
+    said = ", ".join(f"{tables.label(name)} {values.mean():.2f}" for name, values in saif.items())
     seeds = len({run.config.seed for run in runs})
-    said = ", ".join(f"{tables.LABELS[p]} {mean}" for p, mean in means.items())
-    found = verdict(tables.criteria(runs, ["H1"])["H1"])
     count = "one seed" if seeds == 1 else f"{seeds} seeds"
+    found = verdict(tables.criteria(runs, ["H1"])["H1"])
     return f"- **{title}** ({count}): SAIF {said}. That the hybrid is at least as good as SA and HA: *{found}*.\n"
 
 
@@ -65,17 +64,19 @@ def benchmarks(folder: Path) -> str:
 
 def main(parameters: Path, folder: Path) -> None:
     """Write findings.md and overview.svg into `folder`."""
-    runs = store.get_all(experiment(yaml.safe_load(parameters.read_text("utf-8"))).configs())
+    given = yaml.safe_load(parameters.read_text("utf-8")) or {}
+    runs = store.get_all(experiment(given).configs())
     grouped = tables.tasks(runs) | tables.tasks(
         run for run in store.recorded_runs() if isinstance(run.config.data, MosaicsConfig)
     )
     every = [run for group in grouped.values() for run in group]
     figure = plots.accuracy_saif_summary(tables.summary_frame(every))
-    plots.save(figure, "overview", folder, tables.figure_provenance(every, "02_accuracy_and_saif"))
+    record = figure_record("02_accuracy_and_saif", grouped, parameters=given)
+    plots.save(figure, "overview", folder, record)
     text = "## What was found\n\n"
     text += "".join(sentence(title, group) for title, group in grouped.items()) + "\n"
     text += FIGURE.format(folder=folder.name, tasks="; ".join(grouped)) + "\n"
-    text += figure_notes.note_of(folder / "overview.json", yaml.safe_load(parameters.read_text("utf-8"))) + "\n"
+    text += plots.how_made(record, "overview", dated=True) + "\n\n"
     text += (
         "{doc}`notebooks/02_accuracy_and_saif` and {doc}`notebooks/03_focus_prediction_heatmaps` show the numbers.\n"
     )

@@ -5,13 +5,13 @@ Takes the parameters of each executed notebook, so that its runs are found, and 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import nbformat
-import notebook_files
 
 from fcamlib import claims, notebook, store, tables
 from fcamlib.claims import CLAIMS, Evidence
@@ -29,7 +29,6 @@ from fcamlib.config import (
     study_experiment,
 )
 from fcamlib.theory import tables as theory_tables
-from fcamlib.theory.sweep import sweep
 from fcamlib.verdicts import Criterion, State, verdict
 
 Result = Any
@@ -41,7 +40,7 @@ RUNS: dict[str, list[dict[str, Any]]] = {
     "09_bags": [{}],
 }
 SWEEPS, FLOW, CAPTIONS = ("04_fixed_focus_linear", "06_fixed_focus_images"), "05_gradient_flow", "10_captions"
-NOTEBOOK_OF: dict[type, str] = dict(zip((MosaicsConfig, TextConfig, SeriesConfig, BagsConfig), RUNS, strict=True))
+NOTEBOOK_OF: dict[Any, str] = dict(zip((MosaicsConfig, TextConfig, SeriesConfig, BagsConfig), RUNS, strict=True))
 # Recorded study -> notebook, what tells its combinations apart, how these are called, the figure.
 STUDIES: dict[str, tuple[str, tuple[str, ...], str, str]] = {
     "scale": ("12_hybrid_at_scale", ("num_segments",), "numbers of segments", "fig-scale"),
@@ -97,8 +96,16 @@ class Task:
 
 def parameters_of(path: Path) -> dict[str, Any]:
     """What an executed notebook was run with: its own parameters, and those that papermill put in their place."""
-    executed = nbformat.read(path, as_version=4)
-    return notebook_files.default_parameters(executed) | notebook_files.given_parameters(executed)
+    values: dict[str, Any] = {}
+    for tag in ("parameters", "injected-parameters"):
+        for cell in nbformat.read(path, as_version=4).cells:
+            for statement in ast.parse(cell.source).body if tag in cell.metadata.get("tags", []) else ():
+                match statement:
+                    case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                        values[name] = ast.literal_eval(value)
+                    case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                        values[name] = ast.literal_eval(value)
+    return values
 
 
 def of_results(title: str, results: Sequence[Result], book: str, instances: str, **given: Any) -> Task:
@@ -126,7 +133,7 @@ def all_tasks(folder: Path) -> list[Task]:
         for changes in variants:
             live += store.get_all(experiment.model_copy(update=changes).configs())
     swept = [
-        sweep(notebook.parameters(parameters_of(folder / f"{name}.ipynb"), FixedFocusExperiment).config()).stored
+        store.get(notebook.parameters(parameters_of(folder / f"{name}.ipynb"), FixedFocusExperiment).config())
         for name in SWEEPS
     ]
     settings = notebook.parameters(parameters_of(folder / f"{FLOW}.ipynb"), FlowExperiment).settings()
