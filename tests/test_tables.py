@@ -11,7 +11,7 @@ from fcamlib import examples, running, store, tables
 from fcamlib.config import RunConfig, experiment
 from fcamlib.errors import UserError
 from fcamlib.evaluation import evaluate
-from fcamlib.metrics import focus_prediction_histogram, saif, saif_curve, t_interval
+from fcamlib.metrics import focus_prediction_histogram, saif, saif_curve
 from fcamlib.numerics import Numerics
 from fcamlib.running import trained_model
 from fcamlib.store import Result
@@ -54,8 +54,10 @@ def test_results_table_shows_mean_and_interval(runs: list[Result]) -> None:
     table = tables.means(tables.frame(runs))
     assert list(table.index) == ["SA", "HA", "LVML", "hybrid"]
     values = [run.summary["splits"]["test"]["saif"] for run in of(runs, "lvml")]
-    mean, low, high = t_interval(values)
-    assert table.loc["LVML", "SAIF"] == f"{mean:.3f} [{low:.3f}, {high:.3f}]"
+    assert table.loc["LVML", "SAIF"] == f"{np.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+    end = [run.history["test_accuracy"].tail(5).mean() for run in of(runs, "soft")]
+    shown = tables.means(tables.frame(runs, at="end")).loc["SA", "accuracy"]
+    assert shown == f"{np.mean(end):.3f} ({min(end):.3f} to {max(end):.3f})"
 
 
 def test_one_seed_shows_no_interval(runs: list[Result]) -> None:
