@@ -10,6 +10,10 @@ $$t^* = \arg\max_t \; p_t(c), \qquad s_y = p_{t^*}(c), \qquad
 
 where p_t(c) sums the probabilities of all words that name c. Source: arXiv 2307.13421, experiments on MSCOCO; the union
 and the sum are this project's choice.
+
+Where people have linked phrases of the given captions to boxes, the attention inside a phrase's boxes is measured too,
+as the mean over its words, each predicted from the given words before it. Uniform attention has the share of the
+picture that the boxes cover. Source: Liu et al., Attention correctness in neural image captioning, AAAI 2017.
 """
 
 from __future__ import annotations
@@ -151,15 +155,30 @@ class ObjectScores:
 
 @dataclass(frozen=True)
 class CaptionScores:
-    """Greedy captions, one a picture; cross-entropy in nats per word of the given captions; scores of objects."""
+    """Scores of a split.
+
+    Parameters
+    ----------
+    captions : greedy captions, one a picture
+    loss : float
+        Cross-entropy in nats per word of the given captions.
+    objects : ObjectScores
+    phrase_a_z, phrase_area : (n,) float
+        Of each linked phrase: attention inside its boxes, and the share of the picture that they cover.
+    """
 
     captions: tuple[tuple[str, ...], ...]
     loss: float
     objects: ObjectScores
+    phrase_a_z: NDArray[np.float64]
+    phrase_area: NDArray[np.float64]
 
     def summary(self, references: tuple[tuple[tuple[str, ...], ...], ...]) -> dict[str, float]:
-        """Loss, BLEU, and means over objects, if there are any; SAIF at the threshold 0.3."""
+        """Loss, BLEU, and means over phrases and objects, if there are any; SAIF at the threshold 0.3."""
         measures = {"loss": self.loss, **bleu(self.captions, references)}
+        if len(self.phrase_a_z):
+            means = {"phrase_a_z": self.phrase_a_z.mean(), "uniform_phrase_a_z": self.phrase_area.mean()}
+            measures |= {name: float(value) for name, value in means.items()}
         found = self.objects
         if not len(found.a_z):
             return measures
@@ -191,19 +210,25 @@ class CaptionEvaluator:
         self.picture = np.array([pair[0] for pair in pairs], dtype=np.int64)
         self.category = np.array([pair[1] for pair in pairs], dtype=np.int64)
         self.coverage = np.stack([pair[2] for pair in pairs]) if pairs else np.zeros((0, regions))
+        phrases = [(p.caption, p.start, p.end) for p in self.data.phrases]
+        self.phrases = np.array(phrases, dtype=np.int64).reshape(-1, 3)
+        linked = [coverage(phrase.box.numpy(), regions) for phrase in self.data.phrases]
+        self.linked = np.stack(linked) if linked else np.zeros((0, regions))
         self.chunk = _CHUNK * (_GPU_FACTOR if numerics.device.type == "cuda" else 1)
 
     def evaluate(self, model: Captioner, paradigm: str) -> CaptionScores:
         """Score `model` with the contexts of `paradigm` at test time, in evaluation mode and without gradients."""
         with evaluating(model), self.numerics.autocasting():
-            loss = self._loss(model, paradigm)
+            loss, phrase_a_z = self._reading(model, paradigm)
             captions, parts = [], []
             for rows, found in self.greedy(model, paradigm):
                 tokens = found.tokens.cpu()
                 captions += [decode(own, self.vocabulary) for own in tokens.tolist()]
                 parts.append(self._objects(rows, tokens, found))
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        return CaptionScores(tuple(captions), loss, ObjectScores(**columns))
+        return CaptionScores(
+            tuple(captions), loss, ObjectScores(**columns), phrase_a_z, phrase_area=self.linked.mean(axis=1)
+        )
 
     def greedy(
         self, model: Captioner, paradigm: str, limit: int | None = None
@@ -215,19 +240,25 @@ class CaptionEvaluator:
             regions = model.regions(pictures_at(self.data, rows, self.numerics))
             yield rows, greedy(model, regions, context, self.max_words, self.names)
 
-    def _loss(self, model: Captioner, paradigm: str) -> float:
-        """Mean cross-entropy over all words of the split."""
+    def _reading(self, model: Captioner, paradigm: str) -> tuple[float, NDArray[np.float64]]:
+        """Mean cross-entropy over all words of the given captions, and the attention inside each phrase's boxes."""
         total = torch.zeros((), dtype=torch.float64, device=self.numerics.device)
-        words = 0
+        words, parts = 0, [np.zeros(0)]
         for index in torch.arange(len(self.data.picture)).split(self.chunk):
             rows, place = torch.unique(self.data.picture[index], return_inverse=True)
             tokens = trimmed(self.data.tokens[index]).to(self.numerics.device)
-            real = real_words(tokens)
             regions = model.regions(pictures_at(self.data, rows, self.numerics))
             found = read(model, regions, place.to(self.numerics.device), tokens, context_at_test(paradigm))
             total -= found.words.sum().double()
-            words += int(real.sum())
-        return float(total) / words
+            words += int(real_words(tokens).sum())
+            here = slice(*np.searchsorted(self.phrases[:, 0], [int(index[0]), int(index[-1]) + 1]))
+            caption, start, end = self.phrases[here].T
+            if len(caption):
+                summed = np.pad(found.log_alpha.exp().double().cpu().numpy().cumsum(axis=1), ((0, 0), (1, 0), (0, 0)))
+                caption = caption - int(index[0])
+                mean = (summed[caption, end] - summed[caption, start]) / (end - start)[:, None]  # (n, L)
+                parts.append((mean * self.linked[here]).sum(axis=1))
+        return float(total) / words, np.concatenate(parts)
 
     def _objects(self, rows: Tensor, tokens: Tensor, found: Greedy) -> dict[str, np.ndarray]:
         """Scores of the objects of a chunk of pictures."""

@@ -46,7 +46,7 @@ from fcamlib.numerics import Numerics, reproducible
 from fcamlib.provenance import provenance
 from fcamlib.store import CHECKPOINT, Result, get, npz_bytes
 
-EPOCH_MEASURES = ("loss", "bleu1", "bleu4", "a_z", "s_y", "saif", "focus_accuracy", "mentioned")
+EPOCH_MEASURES = ("loss", "bleu1", "bleu4", "a_z", "s_y", "saif", "focus_accuracy", "mentioned", "phrase_a_z")
 NUM_EXAMPLES = 6  # test pictures whose attention is kept for figures
 WEIGHTS = "model.safetensors"
 cached_task = lru_cache(maxsize=1)(caption_task)  # runs on the same data come one after the other
@@ -71,6 +71,7 @@ def compute(
     if earlier:
         model.load_state_dict(load_file(earlier.folder / WEIGHTS))
     trainer = CaptionTrainer(config, model, task)
+    switch = trainer.switch_measures()
     history = pd.DataFrame(trainer.train(scratch / CHECKPOINT, progress))
     if earlier:
         history = pd.concat([earlier.history, history], ignore_index=True)
@@ -84,6 +85,7 @@ def compute(
         "num_words": len(task.vocabulary),
         "categories": list(task.categories),
         "splits": {split: _split_summary(own, task, split) for split, own in scores.items()},
+        **({"switch": switch} if switch else {}),
         "provenance": provenance(numerics)
         | {
             "train_seconds": round(float(history["seconds"].sum()), 1),
@@ -129,6 +131,19 @@ class CaptionTrainer:
         length = self.data.tokens.shape[1] - 1
         self.baseline = torch.full((length,), torch.nan, device=self.numerics.device, dtype=self.numerics.dtype)
         self.rows = list[Row]()  # one per epoch of the phase
+
+    def switch_measures(self) -> dict[str, Any]:
+        """Measures of each split where the loss changes: the weights of the phase before, read as the new phase does.
+
+        They tell which part of a change is due to reading one region, and which to training.
+        """
+        if self.number == 0 or self.config.phases[-2].paradigm == self.phase.paradigm:
+            return {}
+        with reproducible(self.config.training.threads, self.numerics.tf32):
+            return {
+                split: own.evaluate(self.model, self.phase.paradigm).summary(own.data.references)
+                for split, own in self.evaluators.items()
+            }
 
     def train(self, checkpoint: Path | None = None, progress: Callable[[Row], None] | None = None) -> list[Row]:
         """Train to the phase's end, from `checkpoint` if it exists; the history, a row per epoch."""

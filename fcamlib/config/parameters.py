@@ -404,7 +404,6 @@ class CaptionGrid(TaskParameters, CaptionTraining, CaptionModel):
 
     command: ClassVar[str] = "caption"
     usual: ClassVar[str] = "scenes"
-    fixed: ClassVar[tuple[str, ...]] = ("features",)  # follows from the encoder
     own_defaults: ClassVar[Defaults] = CAPTIONS
     losses: ClassVar[dict[str, tuple[str, str]]] = {
         "soft": ("soft", "soft"), "hard": ("hard", "hard"), "hybrid": ("soft", "hard"),
@@ -424,7 +423,7 @@ class CaptionGrid(TaskParameters, CaptionTraining, CaptionModel):
     @classmethod
     def _task_fields(cls, source: Source, fields: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
         frozen = values.get("encoder") == "features" and "features" in source.task.model_fields
-        return fields | {"features": "vgg19"} if frozen else fields
+        return fields | {"features": fields.get("features") or "vgg19"} if frozen else fields
 
     @model_validator(mode="after")
     def _check_switch(self) -> Any:

@@ -354,8 +354,10 @@ class Coco(Captions):
     image_size: int = Field(224, ge=32, le=1_024, description="side in pixels of the centred square that is kept")
     min_count: Count = Field(5, description="occurrences in training captions that a word of the vocabulary needs")
     max_words: int = Field(50, ge=1, le=1_000, description="words of a caption that are trained on, from its start")
-    features: Literal["", "vgg19"] = Field("", description="vgg19: features of a frozen encoder instead of pictures")
-    weights: str = Field("", description="file of the frozen encoder's weights; empty: torchvision's ImageNet weights")
+    features: Literal["", "vgg19", "efficientnet-lite0"] = Field(
+        "", description="frozen encoder whose features stand for pictures; vgg19 unless given"
+    )
+    weights: str = Field("", description="file of the frozen encoder's weights; empty: its ImageNet weights")
     words: str = Field("", description="YAML file with more words for the categories, see the data card")
 
     @property

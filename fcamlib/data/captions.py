@@ -19,7 +19,7 @@ from __future__ import annotations
 import difflib
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from itertools import chain
@@ -66,6 +66,16 @@ class ObjectBoxes:
 
 
 @dataclass(frozen=True)
+class Phrase:
+    """Words of a caption, from place `start` to before `end`, and the boxes (N, 4) of what they name."""
+
+    caption: int
+    start: int
+    end: int
+    box: Float[Tensor, "N 4"]
+
+
+@dataclass(frozen=True)
 class CaptionData:
     """One split of a captioning task.
 
@@ -81,6 +91,7 @@ class CaptionData:
     objects : for each picture, its objects
     image_ids : (P,) int64
         The official ids.
+    phrases : phrases with boxes, by caption; none where the source has no links from words to boxes
     """
 
     pictures: Bank
@@ -89,6 +100,7 @@ class CaptionData:
     references: tuple[tuple[tuple[str, ...], ...], ...]
     objects: tuple[ObjectBoxes, ...]
     image_ids: Int[Tensor, " P"]
+    phrases: tuple[Phrase, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -236,7 +248,19 @@ def _data(
         references=tuple(picture.captions for picture in pictures),
         objects=tuple(_objects(picture, index) for picture in pictures),
         image_ids=torch.tensor([picture.image_id for picture in pictures]),
+        phrases=tuple(_linked(pictures, max_words)),
     )
+
+
+def _linked(pictures: Sequence[CocoPicture], max_words: int) -> Iterator[Phrase]:
+    """Yield the phrases whose words are trained on and whose boxes are, at least in part, within the centred square."""
+    first = 0  # caption of the picture
+    for picture in pictures:
+        for caption, start, end, boxes in sorted(picture.phrases):
+            placed = [coco.cropped_box(box, picture.width, picture.height) for box in boxes]
+            if end <= max_words and (inside := [box for box in placed if box is not None]):
+                yield Phrase(first + caption, start, end, torch.tensor(inside, dtype=torch.float64))
+        first += len(picture.captions)
 
 
 def _objects(picture: CocoPicture, index: Mapping[int, int]) -> ObjectBoxes:

