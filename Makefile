@@ -14,6 +14,9 @@ JOBS ?= all
 VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/installed
+# An environment that does not start, or is of another checkout (which was moved, or Python upgraded), is made anew.
+HERE := import fcamlib, os; assert os.path.samefile(os.path.dirname(fcamlib.__file__), "fcamlib")
+STALE := $(shell test ! -e $(INSTALLED) || $(PY) -I -c '$(HERE)' 2>/dev/null || rm -rf $(VENV))
 SNAKEMAKE = $(PY) book/_ext/build.py --cores $(JOBS) --config profile=$(PROFILE)
 # `make test` has a store of its own: numbers of an earlier state of the code are never taken for this one's. Runs that
 # `make book` computed from this very commit are copied into it; else the book is built from it, from nothing. Either way

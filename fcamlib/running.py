@@ -1,7 +1,7 @@
-"""From a config to its result: data, model, training and the measures that are kept; studies and cross-validations.
+"""From a config to its result: data, model, training and the measures that are kept; studies; trajectories.
 
-`run`, `study` and `cross_validation` compute what `store.get` asks for. Each takes a config, a function that is called
-with every measured row, and the folder that an interrupted computation resumes from; it returns the history, the
+`run` and `study` compute what `store.get` asks for, as `fcamlib.crossval` does. Each takes a config, a function that is
+called with every measured row, and the folder that an interrupted computation resumes from; it returns the history, the
 summary and further files.
 """
 
@@ -24,18 +24,11 @@ from torch import nn
 
 from fcamlib import metrics, store
 from fcamlib.config import (
-    REFERENCES,
     SOURCES,
-    Bags,
-    CrossValidation,
-    Model,
-    Phase,
     Run,
     Study,
     Task,
     Text,
-    Training,
-    short_source,
     source_path,
 )
 from fcamlib.data.sdc import SPLITS, SDCData, SDCTask
@@ -54,8 +47,6 @@ MAX_EXAMPLE_SEGMENTS = 100  # of longer instances no example is kept
 EXAMPLE_BYTES = 2**18  # most bytes of the segments of all examples, since runs are kept with the source
 WEIGHTS = "model.safetensors"
 KEPT_SCORES = ("a_z", "s_y", "focus_hit", "prediction_hit", "has_foreground")
-BAG_MODEL = Model(encoder="mlp", focus="mlp", classifier="linear")
-BAG_MEASURES = ("accuracy", "auc", "calibration_error", "loss", "attention_entropy")
 STUDY_MEASURES = ("test_accuracy", "test_focus_accuracy", "test_saif", "test_loss", "validation_accuracy")
 
 Computed = tuple[pd.DataFrame, dict[str, Any], dict[str, bytes]]  # history, summary, further files
@@ -131,7 +122,7 @@ def run(config: Run, progress: Progress, scratch: Path) -> Computed:
         "title": task.title,
         "class_names": list(task.class_names),
         "paradigm": config.paradigm,
-        "splits": {split: _split_summary(own[split], task.splits[split]) for split in SPLITS},
+        "splits": {split: split_summary(own[split], task.splits[split]) for split in SPLITS},
         "aggregations": {split: {name: scores[split][name].summary() for name in scores[split]} for split in SPLITS},
         **agreement,
         "selection": fitted.selection,
@@ -157,7 +148,7 @@ def _agreement(model: FCAM, task: SDCTask, config: Run) -> dict[str, Any]:
     return {"agreement": agreement(model, test, config.aggregation, numerics=numerics)}
 
 
-def _split_summary(scores: Scores, split: SDCData) -> dict[str, Any]:
+def split_summary(scores: Scores, split: SDCData) -> dict[str, Any]:
     """Measures of a split; those of the focus over the instances whose foreground is known, where there are any."""
     known = scores.has_foreground
     measures: dict[str, Any] = {**scores.summary(), "n": len(known), "n_foreground": int(known.sum())}
@@ -233,12 +224,12 @@ def study(config: Study, progress: Progress, scratch: Path) -> Computed:
     trainings = (
         ({"run": one.name}, lambda path, one=one: _study_row(one, drawn(one.data, one.seed), path)) for one in runs
     )
-    history = _table(trainings, progress, scratch)
+    history = table(trainings, progress, scratch)
     versions = provenance(numerics) | {"train_seconds": round(float(history["seconds"].sum()), 1)}
     return history, {"title": drawn(runs[-1].data, runs[-1].seed).title, "provenance": versions}, {}
 
 
-def _table(trainings: Iterable[tuple[Row, Callable[[Path], Row]]], progress: Progress, scratch: Path) -> pd.DataFrame:
+def table(trainings: Iterable[tuple[Row, Callable[[Path], Row]]], progress: Progress, scratch: Path) -> pd.DataFrame:
     """One row per training, each kept as it is done; a row that was kept is not computed again.
 
     `trainings` gives the columns that tell a training from the others, and a function that trains and measures, with a
@@ -290,80 +281,6 @@ def _study_row(config: Run, task: SDCTask, checkpoint: Path) -> Row:
 
 def _size(network: nn.Module) -> int:
     return sum(weight.numel() for weight in network.parameters())
-
-
-def cross_validation(config: CrossValidation, progress: Progress, scratch: Path) -> Computed:
-    """Train and test every method on every fold; the history has one row per repeat, fold and method."""
-    require_same_data(_fold_data(config, 0, 0))
-    drawn = lru_cache(maxsize=1)(lambda repeat, fold: data(_fold_data(config, repeat, fold), seed=0))
-    keys = [
-        {"repeat": repeat, "fold": fold, "method": method}
-        for repeat in range(config.repeats)
-        for fold in range(config.folds)
-        for method in config.methods
-    ]
-    trainings = (
-        (key, lambda path, key=key: _fold_row(config, drawn(key["repeat"], key["fold"]), path, **key)) for key in keys
-    )
-    history = _table(trainings, progress, scratch).sort_values(["repeat", "fold", "method"], ignore_index=True)
-    versions = provenance(Numerics.of(_bag_training(config)))
-    if set(REFERENCES) & set(config.methods):
-        from importlib.metadata import version
-
-        versions["packages"] |= {"torchmil": version("torchmil")}
-    versions["train_seconds"] = round(float(history["seconds"].sum()), 1)
-    return history, {"title": short_source(config.source), "provenance": versions}, {}
-
-
-def _fold_data(config: CrossValidation, repeat: int, fold: int) -> Bags:
-    given = {name: getattr(config, name) for name in ("source", "fingerprint", "validation_share")}
-    return Bags(**given, repeat=repeat, fold=fold)
-
-
-def _bag_training(config: CrossValidation) -> Training:
-    given = {name: getattr(config, name) for name in ("batch_size", "threads")}
-    return Training(**given, memory_layout="contiguous", device="cpu", keep="best")
-
-
-def _fold_phases(config: CrossValidation, method: str) -> tuple[Phase, ...]:
-    """The schedule of a method; ABMIL trains with the loss of soft attention."""
-    half = config.epochs // 2
-    lengths = {"soft": half, "hard": config.epochs - half}
-    if method != "hybrid":
-        lengths = {"soft" if method in REFERENCES else method: config.epochs}
-    common = {"learning_rates": config.learning_rates, "optimizer": "adam"}
-    return tuple(Phase.model_validate({"paradigm": p, "epochs": n, **common}) for p, n in lengths.items())
-
-
-def _fold_row(config: CrossValidation, task: SDCTask, checkpoint: Path, repeat: int, fold: int, method: str) -> Row:
-    """Train one method on one fold and measure it on the test fold; all methods share seed and order of bags."""
-    began, seed, training = time.perf_counter(), repeat * config.folds + fold, _bag_training(config)
-    phases, numerics = _fold_phases(config, method), Numerics.of(training)
-    if method in REFERENCES:
-        from fcamlib.bags.mil_reference import abmil
-
-        model = abmil(task, method == "gated-abmil", seed)[0]
-    else:
-        anywhere = Bags(source="bags:any")
-        model = build_model(Run(data=anywhere, model=BAG_MODEL, phases=phases, training=training, seed=seed), task)
-    history = fit(model, task, phases, training, seed, checkpoint).history
-    aggregation = phases[-1].paradigm
-    with reproducible(config.threads):
-        scores = {
-            split: evaluate(model, task.splits[split], [aggregation], numerics)[aggregation]
-            for split in ("validation", "test")
-        }
-    measures = _split_summary(scores["test"], task.splits["test"])
-    return {
-        "repeat": repeat,
-        "fold": fold,
-        "method": method,
-        "n": measures["n"],
-        **{name: measures[name] for name in BAG_MEASURES},
-        "validation_accuracy": float(scores["validation"].prediction_hit.mean()),
-        "learning_rate": history[-1]["learning_rate"],
-        "seconds": round(time.perf_counter() - began, 2),
-    }
 
 
 # --- a run, epoch by epoch --------------------------------------------------------------------------------------------

@@ -416,7 +416,7 @@ class CrossValidation(Config):
     accuracy (then the lowest validation loss) is kept, with the weights of that epoch.
     """
 
-    compute: ClassVar[str] = "fcamlib.running:cross_validation"
+    compute: ClassVar[str] = "fcamlib.crossval:cross_validation"
     group: ClassVar[str] = "cross-validations"
     kind: Literal["cross-validation"] = "cross-validation"
     source: str = Field(description="bags:PATH")

@@ -116,7 +116,7 @@ def two_clouds() -> SDCTask:
 @pytest.mark.parametrize("gated", [False, True])
 def test_abmil_is_what_torchmil_computes(gated: bool, two_clouds: SDCTask) -> None:
     pytest.importorskip("torchmil")
-    from fcamlib.bags.mil_reference import abmil
+    from fcamlib.crossval import abmil
 
     before = torch.random.get_rng_state()
     model, theirs = abmil(two_clouds, gated, seed=3)
@@ -139,7 +139,7 @@ def test_abmil_is_what_torchmil_computes(gated: bool, two_clouds: SDCTask) -> No
 
 
 def test_abmil_needs_torchmil_and_two_classes(two_clouds: SDCTask, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fcamlib.bags.mil_reference import abmil
+    from fcamlib.crossval import abmil
 
     with monkeypatch.context() as patch:
         patch.setitem(__import__("sys").modules, "torchmil.models", None)
@@ -178,7 +178,7 @@ def command(source: str, *options: str) -> Any:
 
 def test_the_command_shows_the_table_and_a_recorded_result_holds_no_path(source: str, tmp_path: Path) -> None:
     first = command(source)
-    assert re.search(r"^SA +\d\.\d{3} ± ", first.stdout, re.MULTILINE) and "12 of 12" in first.stderr
+    assert re.search(r"^SA +2 +\d\.\d{3} ± ", first.stdout, re.MULTILINE) and "12 of 12" in first.stderr
     (stored,) = store.every(CrossValidationConfig)
     rows = stored.history
     assert len(rows) == 2 * 3 * 2 and (rows["n"] == 8).all() and rows["accuracy"].mean() > 0.8, "the task is easy"
@@ -199,7 +199,7 @@ def test_wrong_parameters_are_one_sentence(source: str) -> None:
         (
             "--methods",
             "soft,forest",
-        ): "methods='forest' is not allowed: choose 'soft', 'hard', 'lvml', 'hybrid', 'abmil'",
+        ): "methods='forest' is not allowed: choose soft, hard, lvml, hybrid, abmil or gated-abmil",
         ("--repeats", "3"): f"repeats=3 is more than dataset='{source}' has: give at most 2.",
         ("--epochs", "1"): "epochs=1 is not allowed: give 2 or more (epochs of each candidate; the hybrid's first half",
         ("--batch-size", "many"): "batch_size='many' is not allowed: give a whole number",
