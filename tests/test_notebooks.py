@@ -94,7 +94,10 @@ def test_parameters_are_literals_and_known_to_the_experiment(path: Path) -> None
 
 def _has(grid: type[Parameters], given: dict[str, object]) -> bool:
     try:
-        return given.keys() <= grid.known(given.get("dataset")).keys()
+        known = [
+            grid.known(source).keys() for source in (given.get("dataset"), *(["bags:a.npz"] if "fold" in given else []))
+        ]
+        return given.keys() <= set().union(*known)
     except UserError:  # another grid's data source
         return False
 

@@ -229,7 +229,7 @@ def test_recorded_tasks_leave_out_what_is_live_and_other_paradigms(monkeypatch: 
     kept = [made(config, "posts") for config in experiment({**posts, "seeds": FIVE}).configs()]
     other = [made(config, "posts") for config in experiment({**posts, "paradigms": "logit_mixture"}).configs()]
     monkeypatch.setattr(store, "recorded_runs", lambda: [*kept, *other, *runs()])
-    monkeypatch.setattr(store, "recorded", lambda kind: [])
+    monkeypatch.setattr(store, "every", lambda kind, recorded: [])
     monkeypatch.setattr(ledger, "study_tasks", list)
     (posts_task,) = ledger.recorded_tasks(live=runs())
     assert posts_task.title.startswith("posts, 90 posts, embedding,") and posts_task.notebook == "07_text"
@@ -257,8 +257,8 @@ def test_benchmarks_show_the_hybrid_s_accuracy_alone() -> None:
 def test_runs_on_other_data_are_not_shown_as_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     on_text = [made(config, "words") for config in experiment({"dataset": "keywords", "seeds": range(9)}).configs()]
     pictures, own = runs(seeds=(4,)), runs(seeds=(5,))
-    monkeypatch.setattr(store, "recorded", lambda kind: [*on_text, *pictures])
+    monkeypatch.setattr(store, "every", lambda kind, recorded: [*on_text, *pictures])
     title, shown = tables.recorded(own)
     assert title.startswith("a task, m = 5") and shown == pictures
-    monkeypatch.setattr(store, "recorded", lambda kind: on_text)
+    monkeypatch.setattr(store, "every", lambda kind, recorded: on_text)
     assert tables.recorded(own)[1] == own
