@@ -25,7 +25,8 @@ import torch
 from jaxtyping import Bool, Float32, Int64
 from numpy.typing import NDArray
 
-from fcamlib.config import BagsConfig, short_source
+from fcamlib.config.sources import short_source
+from fcamlib.config.tasks import Bags
 from fcamlib.data.npz import (
     Array,
     Arrays,
@@ -52,7 +53,7 @@ SCHEMA = {
 }
 
 
-def bags_task(config: BagsConfig, seed: int) -> SDCTask:
+def bags_task(config: Bags, seed: int) -> SDCTask:
     """Train, validation and test bags of `config`; `seed` draws those of `clouds`, and nothing of a file."""
     return _clouds(config, seed) if config.source == "clouds" else _file(config)
 
@@ -78,7 +79,7 @@ def centres(num_clouds: int, num_features: int) -> NDArray[np.float64]:
     return SEPARATION * drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
 
-def _clouds(config: BagsConfig, seed: int) -> SDCTask:
+def _clouds(config: Bags, seed: int) -> SDCTask:
     counts = (config.num_train, config.num_validation, config.num_test)
     drawn = [_draw(config, count, np.random.default_rng([seed, number])) for number, count in enumerate(counts)]
     features, sizes, label, foreground = (np.concatenate(column) for column in zip(*drawn, strict=True))
@@ -88,7 +89,7 @@ def _clouds(config: BagsConfig, seed: int) -> SDCTask:
 
 
 def _draw(
-    config: BagsConfig, num_bags: int, generator: np.random.Generator
+    config: Bags, num_bags: int, generator: np.random.Generator
 ) -> tuple[Float32[np.ndarray, "N D"], Int64[np.ndarray, " n"], Int64[np.ndarray, " n"], Bool[np.ndarray, " N"]]:
     """Features of the instances in the order of bags, sizes and labels of bags, and which instances are foreground.
 
@@ -109,7 +110,7 @@ def _draw(
     return features.astype(np.float32), sizes, label, foreground
 
 
-def _file(config: BagsConfig) -> SDCTask:
+def _file(config: Bags) -> SDCTask:
     source, arrays = config.source, _arrays(config.source)
     bag, (label, names) = arrays["bag"], class_labels(arrays["label"], source)
     members = _members(arrays, label, source, config.repeat, config.fold, config.validation_share)

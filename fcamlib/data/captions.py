@@ -33,7 +33,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from fcamlib import paths
-from fcamlib.config import CocoConfig, ScenesConfig
+from fcamlib.config.tasks import Coco, Scenes
 from fcamlib.data import coco, features, scenes
 from fcamlib.data.coco import CocoPicture
 from fcamlib.data.files import read_text
@@ -125,14 +125,14 @@ class CaptionTask:
     title: str
 
 
-def caption_task(config: ScenesConfig | CocoConfig, seed: int, device: torch.device | None = None) -> CaptionTask:
+def caption_task(config: Scenes | Coco, seed: int, device: torch.device | None = None) -> CaptionTask:
     """The pictures, captions and boxes of `config`.
 
     `seed` draws the scenes, and the pictures where fewer than all are asked for; a frozen encoder computes on `device`
     the features that are not kept yet. Raises `DataError` in one sentence where the source is missing,
     damaged or too small.
     """
-    if isinstance(config, ScenesConfig):
+    if isinstance(config, Scenes):
         official, test, names = scenes.scene_pictures(config, seed)
         words_file, extra, title = "", scenes.SHAPE_WORDS, "scenes"
     else:
@@ -158,7 +158,7 @@ def caption_task(config: ScenesConfig | CocoConfig, seed: int, device: torch.dev
     return CaptionTask(splits, vocabulary, categories, word_category, title)
 
 
-def coco_title(config: CocoConfig) -> str:
+def coco_title(config: Coco) -> str:
     """How the data are called in figures and tables: a user's by the name of their folder."""
     _, colon, path = config.source.partition(":")
     name = Path(path).name if colon else "COCO"
@@ -179,7 +179,7 @@ def _coco(source: str) -> tuple[list[CocoPicture], list[CocoPicture], dict[int, 
 
 
 def _splits(
-    official: list[CocoPicture], test: list[CocoPicture], config: ScenesConfig | CocoConfig, seed: int
+    official: list[CocoPicture], test: list[CocoPicture], config: Scenes | Coco, seed: int
 ) -> dict[str, list[CocoPicture]]:
     """The pictures of each split by rising image id."""
     source, held_out = config.source, len(official) - config.num_validation
@@ -200,10 +200,10 @@ def _splits(
     return pictures
 
 
-def _bank(pictures: Sequence[CocoPicture], config: ScenesConfig | CocoConfig, device: torch.device | None) -> Bank:
+def _bank(pictures: Sequence[CocoPicture], config: Scenes | Coco, device: torch.device | None) -> Bank:
     """What a model sees of `pictures`: pixels in [-1, 1], or features of a frozen encoder."""
     root = paths.data_dir() / "kept"
-    if isinstance(config, CocoConfig) and config.features:
+    if isinstance(config, Coco) and config.features:
         encoder = features.ENCODERS[config.features](config.weights)
         found = features.picture_features(pictures, config.image_size, encoder, pixels_of, root, device)
         return Bank(torch.from_numpy(found))

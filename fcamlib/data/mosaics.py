@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fcamlib.config import MosaicsConfig
+from fcamlib.config.tasks import Mosaics
 from fcamlib.data.pictures import Pictures, class_index, load_pictures, source_title
 from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask
 from fcamlib.errors import DataError
@@ -18,7 +18,7 @@ from fcamlib.errors import DataError
 _NEEDED = "give at least two training pictures and one test picture"
 
 
-def mosaic_task(config: MosaicsConfig, seed: int) -> SDCTask:
+def mosaic_task(config: Mosaics, seed: int) -> SDCTask:
     """Train, validation and test mosaics of `config`, drawn with `seed`.
 
     The label is uniform over the foreground classes, the foreground's place uniform over the segments, and

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fcamlib.config import OrthogonalConfig
+from fcamlib.config.tasks import Orthogonal
 from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask
 
 
-def orthogonal_task(config: OrthogonalConfig, seed: int) -> SDCTask:
+def orthogonal_task(config: Orthogonal, seed: int) -> SDCTask:
     """Train, validation and test instances of `config`, drawn with `seed`.
 
     Segments have C + 1 features. The foreground, at the first place, is e_k for the label k with Gaussian noise on
@@ -36,7 +36,7 @@ def orthogonal_task(config: OrthogonalConfig, seed: int) -> SDCTask:
 
 
 def _draw(
-    config: OrthogonalConfig, num_instances: int, generator: np.random.Generator
+    config: Orthogonal, num_instances: int, generator: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int32]]:
     """Rows of the bank, labels and indices of one split."""
     classes, places = config.num_classes, config.num_segments - 1

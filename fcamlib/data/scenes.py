@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
-from fcamlib.config import ScenesConfig
+from fcamlib.config.tasks import Scenes
 from fcamlib.data.coco import Box, CocoPicture
 from fcamlib.data.files import require_memory
 from fcamlib.data.vocabulary import words_of
@@ -74,7 +74,7 @@ class Scene:
 
 
 @lru_cache(maxsize=1)
-def scene_pictures(config: ScenesConfig, seed: int) -> tuple[list[CocoPicture], list[CocoPicture], dict[int, str]]:
+def scene_pictures(config: Scenes, seed: int) -> tuple[list[CocoPicture], list[CocoPicture], dict[int, str]]:
     """Training and validation scenes, test scenes, and the names of the categories by id.
 
     Image ids run from 1, those of the training scenes first and of the test scenes last.
@@ -96,7 +96,7 @@ def scene_pictures(config: ScenesConfig, seed: int) -> tuple[list[CocoPicture], 
     return train, test, {number: name for name, number in ids.items()}
 
 
-def split_scenes(config: ScenesConfig, seed: int) -> Iterator[tuple[str, Iterator[Scene]]]:
+def split_scenes(config: Scenes, seed: int) -> Iterator[tuple[str, Iterator[Scene]]]:
     """The scenes of train2014 and of val2014, each from draws of its own."""
     sizes = (config.num_train + config.num_validation, config.num_test)
     for number, (split, size) in enumerate(zip(("train", "val"), sizes, strict=True)):

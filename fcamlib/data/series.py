@@ -25,7 +25,8 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int64
 from numpy.typing import NDArray
 
-from fcamlib.config import SeriesConfig, short_source
+from fcamlib.config.sources import short_source
+from fcamlib.config.tasks import Series
 from fcamlib.data.npz import Array, Arrays, Members, checked, class_labels, load, members_of, splits_of, standardised
 from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask
 from fcamlib.errors import DataError
@@ -48,7 +49,7 @@ WINDOWS = {
 del WINDOWS["series"]
 
 
-def series_task(config: SeriesConfig, seed: int) -> SDCTask:
+def series_task(config: Series, seed: int) -> SDCTask:
     """Train, validation and test series of `config`; `seed` draws those of `motifs`, and nothing of a file."""
     return _motifs(config, seed) if config.source == "motifs" else _file(config)
 
@@ -66,7 +67,7 @@ def waveforms(num_waveforms: int, num_channels: int, length: int) -> Float[np.nd
     return found / np.sqrt((found**2).mean(axis=(1, 2), keepdims=True))
 
 
-def _motifs(config: SeriesConfig, seed: int) -> SDCTask:
+def _motifs(config: Series, seed: int) -> SDCTask:
     counts = (config.num_train, config.num_validation, config.num_test)
     drawn = [_draw(config, count, np.random.default_rng([seed, number])) for number, count in enumerate(counts)]
     windows, label, place = (np.concatenate(column) for column in zip(*drawn, strict=True))
@@ -76,7 +77,7 @@ def _motifs(config: SeriesConfig, seed: int) -> SDCTask:
 
 
 def _draw(
-    config: SeriesConfig, num_series: int, generator: np.random.Generator
+    config: Series, num_series: int, generator: np.random.Generator
 ) -> tuple[Float32[np.ndarray, "n M C T"], Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
     """Windows, label and the motif's window of `num_series` series."""
     num_segments, num_channels, length = config.num_segments, config.num_channels, config.window_length
@@ -98,7 +99,7 @@ def _draw(
     return windows.astype(np.float32), label, place
 
 
-def _background(config: SeriesConfig, num_series: int, generator: np.random.Generator) -> NDArray[np.float64]:
+def _background(config: Series, num_series: int, generator: np.random.Generator) -> NDArray[np.float64]:
     """Drift, one slow sinusoid and a linear trend per channel, and white noise: (n, C, M * T)."""
     samples = config.num_segments * config.window_length
     time = np.arange(samples) / samples
@@ -108,7 +109,7 @@ def _background(config: SeriesConfig, num_series: int, generator: np.random.Gene
     return drift + config.noise * generator.standard_normal((num_series, config.num_channels, samples))
 
 
-def _file(config: SeriesConfig) -> SDCTask:
+def _file(config: Series) -> SDCTask:
     source = config.source
     arrays = load(source, dict.fromkeys([*SERIES, *WINDOWS]))
     if ("series" in arrays) == ("windows" in arrays):
@@ -127,7 +128,7 @@ def _file(config: SeriesConfig) -> SDCTask:
 _Cut = tuple[Float[np.ndarray, "n M C T"], Bool[np.ndarray, "n M"], Bool[np.ndarray, "n M"]]
 
 
-def _cut(arrays: Arrays, config: SeriesConfig) -> _Cut:
+def _cut(arrays: Arrays, config: Series) -> _Cut:
     """Windows of `series`, which of them hold a foreground sample, and which are not padding."""
     values, length = arrays["series"], config.window_length
     num_series, num_channels, samples = values.shape
@@ -144,7 +145,7 @@ def _cut(arrays: Arrays, config: SeriesConfig) -> _Cut:
     return windows, foreground, _mask(arrays, config.source, num_windows, length, samples)
 
 
-def _ready(arrays: Arrays, config: SeriesConfig) -> _Cut:
+def _ready(arrays: Arrays, config: Series) -> _Cut:
     """The same where the file holds windows."""
     if config.window_length:
         raise DataError(

@@ -39,7 +39,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, Field, StrictInt, StrictStr, ValidationError, model_validator
 
-from fcamlib.config import TextConfig
+from fcamlib.config.tasks import Text
 from fcamlib.data.files import json_fault, read_text
 from fcamlib.data.hatexplain import hatexplain_corpus
 from fcamlib.data.keywords import keyword_corpus
@@ -54,7 +54,7 @@ _DRAW, _NOISE = 100, 200  # keep these draws apart from others of the same seed
 _WORD = re.compile(r"\w+(?:['\u2019]\w+)*|[^\w\s]")
 
 
-def text_task(config: TextConfig, seed: int) -> SDCTask:
+def text_task(config: Text, seed: int) -> SDCTask:
     """Train, validation and test posts of `config` on one bank of words.
 
     `seed` draws generated posts, parts of a source where fewer than all are asked for, and label noise. Raises
@@ -67,13 +67,13 @@ def text_task(config: TextConfig, seed: int) -> SDCTask:
     return SDCTask(data, corpus.class_names, _title(corpus, config))
 
 
-def text_words(config: TextConfig, seed: int) -> tuple[str, ...]:
+def text_words(config: Text, seed: int) -> tuple[str, ...]:
     """The words of the bank of `text_task(config, seed)` by number; number 0 is every unknown word."""
     _, words, _ = _prepared(config, seed)
     return ("(unknown)", *words)
 
 
-def _prepared(config: TextConfig, seed: int) -> tuple[dict[str, list[Post]], dict[str, int], Corpus]:
+def _prepared(config: Text, seed: int) -> tuple[dict[str, list[Post]], dict[str, int], Corpus]:
     """The posts of each split, the vocabulary, and the corpus that they come from."""
     sizes = {"train": config.num_train, "validation": config.num_validation, "test": config.num_test}
     corpus = _corpus(config, sizes, seed)
@@ -120,7 +120,7 @@ def as_segments(posts: Sequence[Post], words: Mapping[str, int], bank: Bank) -> 
     return SDCData(bank, torch.from_numpy(segments), label, torch.from_numpy(foreground), torch.from_numpy(mask))
 
 
-def _corpus(config: TextConfig, sizes: dict[str, int], seed: int) -> Corpus:
+def _corpus(config: Text, sizes: dict[str, int], seed: int) -> Corpus:
     kind = config.source.split(":", 1)[0]
     if kind == "hatexplain":
         return hatexplain_corpus(config.source, config.label, config.rationale)
@@ -152,7 +152,7 @@ def _noisy(posts: list[Post], num_classes: int, share: float, seed: int) -> list
     return [replace(post, label=(post.label + shift.get(i, 0)) % num_classes) for i, post in enumerate(posts)]
 
 
-def _title(corpus: Corpus, config: TextConfig) -> str:
+def _title(corpus: Corpus, config: Text) -> str:
     notes = []
     if config.paper_vocabulary:
         notes.append("vocabulary of all splits")
