@@ -256,6 +256,8 @@ def incentives(**changes: list[float]) -> Incentives:
 
 def paths(exact: bool = False, **changes: tuple[float, ...]) -> Paths:
     """Focus logits and margins (mu_*) through their values at t = 2, 5 and 10; m = 5, so alpha = 1/2 at log 4."""
+    means: dict[str, tuple[float, ...]]
+    margins: dict[str, tuple[float, ...]]
     means = {"soft": (1.6, 3.0, 3.5), "hard": (0.5, 2.0, 5.0), "lvml": (1.8, 3.5, 4.5), "hybrid": (1.6, 4.0, 5.2)}
     margins = {"soft": (1.0, 3.0, 8.0), "hard": (0.9, 2.5, 8.0), "lvml": (2.0, 6.0, 8.0), "hybrid": (1.0, 3.0, 8.0)}
     margins |= {name.removeprefix("mu_"): row for name, row in changes.items() if name.startswith("mu_")}
@@ -335,8 +337,8 @@ def test_criteria_of_the_theory_by_hand() -> None:
     ends = [1 / (1 + 4 * np.exp(-nu)) for nu in (3.5, 5.0, 5.2)]
     assert attention.values == pytest.approx([ends[2] - ends[1]])
     assert score.values == pytest.approx([0.0], abs=1e-12)  # beta at 8, beside HA's, above SA's mixture
-    never = CLAIMS["D1"].measure(paths(exact=True, hard=(0.1, 0.2, 0.3)))
-    assert states(never)[0] == "not tested" and "not reached" in never[0].untested
+    unreached = CLAIMS["D1"].measure(paths(exact=True, hard=(0.1, 0.2, 0.3)))
+    assert states(unreached)[0] == "not tested" and "not reached" in unreached[0].untested
 
 
 def test_time_to_a_level_at_the_ends() -> None:
