@@ -334,8 +334,8 @@ def test_criteria_of_the_theory_by_hand() -> None:
         and lead.bound == 1.02
     )
     attention, score = CLAIMS["H1"].measure(paths(exact=True))
-    ends = [1 / (1 + 4 * np.exp(-nu)) for nu in (3.5, 5.0, 5.2)]
-    assert attention.values == pytest.approx([ends[2] - ends[1]])
+    at_the_end = [1 / (1 + 4 * np.exp(-nu)) for nu in (3.5, 5.0, 5.2)]
+    assert attention.values == pytest.approx([at_the_end[2] - at_the_end[1]])
     assert score.values == pytest.approx([0.0], abs=1e-12)  # beta at 8, beside HA's, above SA's mixture
     unreached = CLAIMS["D1"].measure(paths(exact=True, hard=(0.1, 0.2, 0.3)))
     assert states(unreached)[0] == "not tested" and "not reached" in unreached[0].untested
