@@ -18,7 +18,7 @@ import yaml
 
 from benchmarks import report
 from fcamlib import paths, plots, store, tables
-from fcamlib.config import FlowExperiment, MosaicsConfig, experiment
+from fcamlib.config import FlowParameters, MosaicsConfig, experiment
 from fcamlib.provenance import figure_record
 from fcamlib.theory import tables as theory_tables
 from fcamlib.verdicts import verdict
@@ -84,9 +84,10 @@ def main(parameters: Path, folder: Path) -> None:
     recorded = paths.recorded_dir()
     assert recorded is not None, "the book is built from a source checkout"
     (folder / "benchmark.md").write_text(benchmarks(recorded / "bench"), "utf-8")
-    flow = FlowExperiment()
+    flow = FlowParameters()
     figure = plots.flow_curves(theory_tables.flow_frame(flow.settings()))
-    plots.save(figure, "gradient-flow", folder, theory_tables.provenance("05_gradient_flow", flow))
+    record = figure_record("05_gradient_flow", {}) | {"parameters": flow.model_dump(mode="json")}
+    plots.save(figure, "gradient-flow", folder, record)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ from __future__ import annotations
 import math
 import time as clock
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from fcamlib import checkpoint, running, store
-from fcamlib.config import FixedFocusConfig, OrthogonalConfig, Phase, TrainingConfig
+from fcamlib.config import Orthogonal, Phase, Sweep, Training
 from fcamlib.data.orthogonal import orthogonal_task
 from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import DivergenceError
@@ -47,21 +45,21 @@ def flow_time(steps: int | float | np.ndarray, learning_rate: float, momentum: f
     return learning_rate / (1.0 - momentum) * (steps - lag)
 
 
-def members_of(config: FixedFocusConfig) -> list[Member]:
+def members_of(config: Sweep) -> list[Member]:
     """Every paradigm at every alpha."""
     rates = dict(zip(config.paradigms, config.learning_rates, strict=True))
     return [Member(paradigm, alpha, rates[paradigm]) for paradigm in config.paradigms for alpha in config.alphas]
 
 
-def tasks_of(config: FixedFocusConfig) -> list[SDCTask]:
+def tasks_of(config: Sweep) -> list[SDCTask]:
     """Each seed's data."""
-    if isinstance(config.data, OrthogonalConfig):
+    if isinstance(config.data, Orthogonal):
         return [orthogonal_task(config.data, seed) for seed in config.seeds]
     running.require_same_data(config.data)
     return [running.data(config.data, seed) for seed in config.seeds]
 
 
-def initial_network(config: FixedFocusConfig, data: SDCTask, seed: int, numerics: Numerics) -> nn.Module:
+def initial_network(config: Sweep, data: SDCTask, seed: int, numerics: Numerics) -> nn.Module:
     """A seed's classification network before training."""
     generator = torch.Generator().manual_seed(seed)
     shape, num_classes = data.bank.segment_shape, len(data.class_names)
@@ -82,7 +80,7 @@ def batch_order(seeds: tuple[int, ...], epoch: int, num_instances: int) -> Int[T
 class Trainer:
     """A sweep in training: ensembles over all members, and the rows measured so far."""
 
-    def __init__(self, config: FixedFocusConfig) -> None:
+    def __init__(self, config: Sweep) -> None:
         self.config, self.numerics = config, Numerics.of(config.training)
         tasks = [data.to(self.numerics.device) for data in tasks_of(config)]
         self.title = tasks[0].title
@@ -154,7 +152,7 @@ class Trainer:
 
 
 def compute(
-    config: FixedFocusConfig, progress: Callable[[Row], None], scratch: Path
+    config: Sweep, progress: Callable[[Row], None], scratch: Path
 ) -> tuple[pd.DataFrame, Row, dict[str, bytes]]:
     """Train all members, or those epochs that an interrupted sweep lacks; the history, summary and no more files.
 
@@ -191,7 +189,7 @@ def compute(
 
 
 def train_jointly(
-    config: OrthogonalConfig,
+    config: Orthogonal,
     paradigm: str,
     seed: int,
     epochs: int,
@@ -222,48 +220,6 @@ def train_jointly(
 
     note(model, {"epoch": 0})
     phase = Phase(paradigm=paradigm, epochs=epochs, learning_rates=(learning_rate,), momentum=momentum)
-    training = TrainingConfig(batch_size=batch_size, precision="float64", device="cpu", evaluate_every=epochs)
+    training = Training(batch_size=batch_size, precision="float64", device="cpu", evaluate_every=epochs)
     fit(model, task, (phase,), training, seed, on_model=note)
     return pd.DataFrame(rows)
-
-
-@dataclass(frozen=True)
-class Sweep:  # alias, to be removed
-    """A finished sweep in the store."""
-
-    stored: store.Stored[FixedFocusConfig]
-
-    @property
-    def config(self) -> FixedFocusConfig:
-        """The sweep's definition."""
-        return self.stored.config
-
-    @cached_property
-    def frame(self) -> pd.DataFrame:
-        """The history."""
-        return self.stored.history
-
-    @property
-    def provenance(self) -> Row:
-        """Versions, hardware, commit, date, seconds."""
-        return self.stored.summary["provenance"]
-
-    @property
-    def is_recorded(self) -> bool:
-        """Whether the sweep is kept with the source."""
-        return self.stored.is_recorded
-
-
-def sweep(
-    config: FixedFocusConfig, on_epoch: Callable[[int], None] | None = None, fresh: bool = False
-) -> Sweep:  # alias, to be removed
-    """The sweep of `config`, from the store or computed."""
-
-    seen: list[int] = []
-
-    def progress(row: Row) -> None:
-        if on_epoch and row["epoch"] > (seen[-1] if seen else 0):
-            seen.append(row["epoch"])
-            on_epoch(row["epoch"])
-
-    return Sweep(store.get(config, progress, fresh))

@@ -1,4 +1,4 @@
-"""`fcam sweep`: a fixed-focus sweep, computed or looked up; its options are the fields of `FixedFocusExperiment`."""
+"""`fcam sweep`: a fixed-focus sweep, computed or looked up; its options are the fields of `SweepGrid`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import click
 
-from fcamlib.config import FixedFocusConfig, SweepGrid, fixed_focus_experiment
+from fcamlib.config import Sweep, SweepGrid
 from fcamlib.options import GroupedCommand, options
 
 
@@ -30,29 +31,29 @@ def sweep_command(fresh: bool, as_json: bool, **given_options: str | None) -> No
       fcam sweep --dataset folder:PATH --foreground airplane,automobile,bird --epochs 40
     """
     given = {name: value for name, value in given_options.items() if value is not None}
-    config = fixed_focus_experiment(given).config()
+    config = SweepGrid.of(given).config()
+    from fcamlib import store
     from fcamlib.numerics import keep_freed_memory
-    from fcamlib.theory.sweep import sweep
 
     keep_freed_memory()
-    with _bar(config) as on_epoch:
-        finished = sweep(config, on_epoch, fresh)
-    last = finished.frame[finished.frame["epoch"] == config.epochs]
+    with _bar(config) as on_row:
+        finished = store.get(config, on_row, fresh)
+    last = finished.history[finished.history["epoch"] == config.epochs]
     if as_json:
-        content = {"name": config.name, "folder": str(finished.stored.folder), "last": last.to_dict("records")}
+        content = {"name": config.name, "folder": str(finished.folder), "last": last.to_dict("records")}
         click.echo(json.dumps(content))
         return
     means = last.groupby(["paradigm", "alpha"], sort=False)[["loss", "incentive_exact"]].mean().reset_index()
     click.echo(means.rename(columns={"incentive_exact": "incentive"}).round(4).to_string(index=False))
-    click.echo(f"\n{config.name}: means over {len(config.seeds)} seeds, in {finished.stored.folder}")
+    click.echo(f"\n{config.name}: means over {len(config.seeds)} seeds, in {finished.folder}")
 
 
 @contextmanager
-def _bar(config: FixedFocusConfig) -> Iterator[Callable[[int], None]]:
+def _bar(config: Sweep) -> Iterator[Callable[[dict[str, Any]], None]]:
     """A bar on standard error, on a terminal only."""
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         bar = progress.add_task(config.name, total=config.epochs)
-        yield lambda epoch: progress.update(bar, completed=epoch)
+        yield lambda row: progress.update(bar, completed=row["epoch"])

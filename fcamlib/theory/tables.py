@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from fcamlib import store
-from fcamlib.claims import Incentives, Paths, measure
-from fcamlib.config import FixedFocusConfig, FixedFocusExperiment, FlowExperiment, Frozen, OrthogonalConfig
+from fcamlib.claims import CLAIMS, Incentives, Paths, measure
+from fcamlib.config import FlowParameters, Orthogonal
 from fcamlib.errors import UserError
-from fcamlib.provenance import figure_record
-from fcamlib.tables import LABELS, claims_table, interval_text
+from fcamlib.paradigms import label_of
 from fcamlib.theory import fixed_focus, flow
 from fcamlib.theory.fixed_focus import LAWS
 from fcamlib.theory.hessian import hessian_spectrum
-from fcamlib.theory.sweep import Sweep, flow_time, train_jointly
+from fcamlib.theory.sweep import flow_time, train_jointly
+from fcamlib.verdicts import claims_table, interval_text
 
 PARADIGMS = tuple(LAWS)
 POINTS = 400  # of a drawn trajectory
-FINE_ALPHAS = np.linspace(0.01, 1.0, 397)
 Setting = tuple[int, int, float]  # segments, classes and end time
 
 
@@ -44,12 +43,6 @@ def flow_frame(settings: Sequence[Setting], points: int = POINTS) -> pd.DataFram
     return pd.concat(parts, ignore_index=True)
 
 
-def flow_table(paths: pd.DataFrame) -> pd.DataFrame:
-    """The end of each trajectory, four digits."""
-    last = paths.groupby(["setting", "paradigm"], sort=False).last()[["mu", "nu", "alpha", "loss"]]
-    return last.rename(index=LABELS, level="paradigm").round(4)
-
-
 def switch_frame(setting: Setting, shares: Float[np.ndarray, " S"]) -> pd.DataFrame:
     """Where a hybrid ends for each switch: switch / T, mu, nu, alpha, score; and whether it beats SA and HA in both."""
     m, classes, end = setting
@@ -67,7 +60,7 @@ def hybrid_table(settings: Sequence[Setting]) -> pd.DataFrame:
     rows = {}
     for setting in settings:
         m, classes, end = setting
-        paths = {LABELS[name]: flow.trajectory(name, m, classes, [end]) for name in PARADIGMS}
+        paths = {label_of(name): flow.trajectory(name, m, classes, [end]) for name in PARADIGMS}
         best = flow.best_switch(m, classes, end)
         paths[f"hybrid, switch at {best / end:.2f} T"] = flow.hybrid(m, classes, [end], best)
         for name, path in paths.items():
@@ -101,21 +94,6 @@ def curvature_frame(paths: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def curvature_table(spectrum: pd.DataFrame) -> pd.DataFrame:
-    """Downward curvature at the start and at its largest, when it ends, and the largest eigenvalue at the end."""
-    rows = {}
-    for (setting, paradigm), path in spectrum.groupby(["setting", "paradigm"], sort=False):
-        downward = path["downward"].to_numpy()
-        ends = path["time"][downward <= 0]
-        rows[setting, LABELS[str(paradigm)]] = {
-            "downward at first": f"{downward[0]:.1e}",
-            "largest downward": f"{downward.max():.1e}",
-            "none after t": f"{ends.min():.3g}" if len(ends) else "-",
-            "largest eigenvalue at the end": f"{path['largest'].iloc[-1]:.1e}",
-        }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["setting", "paradigm"])
-
-
 def flow_paths(paths: pd.DataFrame) -> dict[str, Paths]:
     """Setting -> the gradient flow's trajectories for the claims."""
     found = {}
@@ -130,10 +108,10 @@ def flow_paths(paths: pd.DataFrame) -> dict[str, Paths]:
     return found
 
 
-def joint_frame(experiment: FlowExperiment) -> pd.DataFrame:
+def joint_frame(experiment: FlowParameters) -> pd.DataFrame:
     """Linear models trained on the first setting until its end time: paradigm, seed, epoch, time, mu, nu."""
     (num_segments, num_classes, end_time), *_ = experiment.settings()
-    config = OrthogonalConfig(num_segments=num_segments, num_classes=num_classes, num_train=experiment.num_train)
+    config = Orthogonal(num_segments=num_segments, num_classes=num_classes, num_train=experiment.num_train)
     rate = end_time / float(flow_time(experiment.steps, 1.0, experiment.momentum))
     schedule = experiment.epochs, rate, experiment.momentum, experiment.batch_size
     parts = [train_jointly(config, name, seed, *schedule) for name in PARADIGMS for seed in experiment.seeds]
@@ -154,36 +132,29 @@ def trained_paths(training: pd.DataFrame, setting: Setting) -> Paths:
     return Paths(tables["mu"].columns.to_numpy(dtype=np.float64), mu, nu, *setting[:2])
 
 
-def path_claims(paths: dict[str, Paths], claims: Sequence[str] = ("D1", "D2", "D3", "D4", "H1")) -> pd.DataFrame:
-    """Each claim's verdict on each source of trajectories, and what was measured."""
-    return claims_table({source: measure(claims, found) for source, found in paths.items()})
-
-
-def incentive_claims(sweeps: dict[str, pd.DataFrame], claims: Sequence[str] = ("I1", "I2", "I3")) -> pd.DataFrame:
-    """I1 to I3 on the last epoch of each sweep, and what was measured."""
-    return claims_table({name: measure(claims, incentives(sweep)) for name, sweep in sweeps.items()})
+def claims_on(sources: Mapping[str, Paths | pd.DataFrame], claims: Iterable[str] = CLAIMS) -> pd.DataFrame:
+    """Each claim's verdict on trajectories, or on the last epoch of sweeps, and what was measured."""
+    found = {name: incentives(of) if isinstance(of, pd.DataFrame) else of for name, of in sources.items()}
+    return claims_table({name: measure(claims, of) for name, of in found.items()})
 
 
 def incentives(sweep: pd.DataFrame) -> Incentives:
-    """What the claims look at: the incentives at a sweep's last epoch."""
-    return Incentives(np.sort(sweep["alpha"].unique()).astype(np.float64), last_incentives(sweep))
-
-
-def last_incentives(sweep: pd.DataFrame) -> dict[str, Float[np.ndarray, "R A"]]:
-    """Paradigm -> incentive at the last epoch, one row per seed, one column per rising attention."""
-    last = sweep[sweep["epoch"] == sweep["epoch"].max()]
-    return {
-        str(name): rows.pivot(index="seed", columns="alpha", values="incentive").to_numpy(dtype=np.float64)
-        for name, rows in last.groupby("paradigm", sort=False)
-    }
+    """The incentives at a sweep's last epoch: a row per seed, a column per rising attention."""
+    table = _last(sweep).pivot(index=["paradigm", "seed"], columns="alpha", values="incentive")
+    of = {str(name): table.loc[name].to_numpy(dtype=np.float64) for name in sweep["paradigm"].unique()}
+    return Incentives(table.columns.to_numpy(dtype=np.float64), of)
 
 
 def incentive_table(sweep: pd.DataFrame) -> pd.DataFrame:
     """Incentive at the last epoch, mean over seeds: one row per paradigm, one column per attention."""
-    last = sweep[sweep["epoch"] == sweep["epoch"].max()]
-    table = last.groupby(["paradigm", "alpha"])["incentive"].mean().unstack()
-    table = table.loc[[name for name in PARADIGMS if name in table.index]].rename(index=LABELS)
-    return table.rename(columns=lambda alpha: f"alpha = {alpha:g}").rename_axis(columns="incentive").round(2)
+    table = _last(sweep).pivot_table(index="paradigm", columns="alpha", values="incentive", sort=False)
+    table = table.sort_index(axis=1).rename(index=label_of, columns=lambda alpha: f"alpha = {alpha:g}")
+    return table.rename_axis(columns="incentive").round(2)
+
+
+def _last(sweep: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a sweep's last epoch."""
+    return sweep[sweep["epoch"] == sweep["epoch"].max()]
 
 
 def closed_form(sweep: pd.DataFrame, num_classes: int) -> pd.DataFrame:
@@ -192,15 +163,6 @@ def closed_form(sweep: pd.DataFrame, num_classes: int) -> pd.DataFrame:
     for name, rows in sweep[["paradigm", "alpha", "epoch", "time"]].drop_duplicates().groupby("paradigm", sort=False):
         place = str(name), rows["alpha"].to_numpy(), rows["time"].to_numpy(), num_classes
         parts.append(rows.assign(loss=fixed_focus.loss(*place), incentive=fixed_focus.incentive(*place)))
-    return pd.concat(parts, ignore_index=True)
-
-
-def closed_form_at_end(sweep: pd.DataFrame, num_classes: int) -> pd.DataFrame:
-    """The closed form at the last epoch's time for many attention weights: paradigm, alpha, incentive."""
-    parts = []
-    for name, time in sweep.groupby("paradigm", sort=False)["time"].max().items():
-        values = fixed_focus.incentive(str(name), FINE_ALPHAS, float(time), num_classes)
-        parts.append(pd.DataFrame({"paradigm": name, "alpha": FINE_ALPHAS, "incentive": values}))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -214,68 +176,11 @@ def agreement_table(sweep: pd.DataFrame, num_classes: int) -> pd.DataFrame:
     both = sweep.merge(theory, on=["paradigm", "alpha", "epoch"], suffixes=("", " in theory"))
     rows = {}
     for name, group in both.groupby("paradigm", sort=False):
-        rows[LABELS[str(name)]] = {
-            f"{measure}, % of its range": interval_text(_distances(group, measure), 2)
-            for measure in ("loss", "incentive")
-        } | {"n": group["seed"].nunique()}
+        row: dict[str, Any] = {}
+        for column in ("loss", "incentive"):
+            exact = group[f"{column} in theory"]
+            roots = np.sqrt(((group[column] - exact) ** 2).groupby(group["seed"]).mean())
+            percent = 100 * roots / (float(exact.max() - exact.min()) or 1.0)
+            row[f"{column}, % of its range"] = interval_text(percent.to_numpy(), 2)
+        rows[label_of(str(name))] = row | {"n": group["seed"].nunique()}
     return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def phase_agreement(training: pd.DataFrame, setting: Setting) -> pd.DataFrame:
-    """How far training lies from the phase curve, in units of the focus logit: mean over seeds with its interval."""
-    m, classes, _ = setting
-    rows = {}
-    for name, group in training.groupby("paradigm", sort=False):
-        off = group["nu"] - flow.phase_curve(str(name), group["mu"].to_numpy().clip(0.0), m, classes)
-        roots = np.sqrt((off**2).groupby(group["seed"]).mean())
-        rows[LABELS[str(name)]] = {
-            "distance in nu": interval_text(roots.to_numpy(), 2),
-            "largest nu": round(float(group["nu"].max()), 1),
-            "n": len(roots),
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def provenance(notebook: str, experiment: Frozen) -> dict[str, object]:
-    """What `plots.save` writes beside a figure of the theory: the notebook, its parameters, and a sweep's origin."""
-    results: dict[str, list[store.Stored[FixedFocusConfig]]] = {}
-    if isinstance(experiment, FlowExperiment):  # nothing but its equations, and training that is not stored
-        results = {f"gradient flow, {setting_title(setting)}": [] for setting in experiment.settings()}
-    config = experiment.config() if isinstance(experiment, FixedFocusExperiment) else experiment
-    if isinstance(config, FixedFocusConfig) and (found := store.find(config)):
-        results = {sweep_title(Sweep(found)): [found]}
-    return figure_record(notebook, results) | {"parameters": experiment.model_dump(mode="json")}
-
-
-def _distances(group: pd.DataFrame, measure: str) -> Float[np.ndarray, " R"]:
-    """Root mean square difference to theory of each seed, in percent of the range in theory."""
-    theory = group[f"{measure} in theory"]
-    squares = ((group[measure] - theory) ** 2).groupby(group["seed"]).mean()
-    return 100 * np.sqrt(squares.to_numpy(dtype=np.float64)) / (float(theory.max() - theory.min()) or 1.0)
-
-
-def sweep_title(found: Sweep) -> str:
-    """One line on what a sweep was trained on."""
-    epochs = f"{found.config.epochs} epochs"
-    return f"{found.stored.summary['title']}, {found.config.data.described}, {epochs}"
-
-
-def recorded_sweep_or(live: Sweep) -> tuple[str, Sweep]:
-    """Title and sweep of the recorded one on other pictures with most seeds; where none is kept, `live` again."""
-    kept = [Sweep(stored) for stored in store.every(FixedFocusConfig, recorded=True)]
-    kept = [found for found in kept if found.config.data.source not in ("orthogonal", live.config.data.source)]
-    if not kept:
-        return "No sweep on natural pictures is kept here, so the one above is shown again.", live
-    chosen = max(kept, key=lambda found: (len(found.config.seeds), found.config.epochs, found.config.name))
-    return sweep_title(chosen), chosen
-
-
-def sweep_provenance_table(found: Sweep) -> pd.DataFrame:
-    """Where a sweep's numbers come from; for one that this machine computed, only that."""
-    if not found.is_recorded:
-        return pd.DataFrame({"kept": ["computed here"]}, index=pd.Index([found.config.name], name="sweep"))
-    source = found.provenance
-    seconds = next((round(source[key]) for key in ("train_seconds", "last_session_seconds") if key in source), "")
-    row = {"commit": source["commit"] or "none", "date": source["date"], "device": source["device"]}
-    row |= {"torch": source["packages"]["torch"], "seconds": seconds, "seeds": len(found.config.seeds)}
-    return pd.DataFrame([row], index=pd.Index([found.config.name], name="sweep"))

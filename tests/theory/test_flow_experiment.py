@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcamlib.config import FlowExperiment
+from fcamlib.config import FlowParameters
 from fcamlib.errors import UserError
 from fcamlib.notebook import parameters
 from fcamlib.theory import flow as gradient_flow
 from fcamlib.theory import tables as theory_tables
 
-SMALL = FlowExperiment(num_segments=(5,), num_classes=(3,), end_times=(60.0,), seeds=(0, 1, 2), epochs=12)
+SMALL = FlowParameters(num_segments=(5,), num_classes=(3,), end_times=(60.0,), seeds=(0, 1, 2), epochs=12)
 LOSSES = ("soft", "hard", "lvml")
 
 
@@ -44,15 +44,14 @@ def test_training_ends_near_the_flow_and_follows_its_phase_curve(training: pd.Da
     ],
 )
 def test_smallest_sizes_give_numbers(sizes: dict[str, Any]) -> None:
-    experiment = parameters({"In": [], "seeds": 0, "epochs": 2, **sizes}, FlowExperiment)
+    experiment = parameters({"In": [], "seeds": 0, "epochs": 2, **sizes}, FlowParameters)
     trained = theory_tables.joint_frame(experiment)
     flow = theory_tables.flow_frame(experiment.settings(), points=40)
     paths = theory_tables.flow_paths(flow) | {"SGD": theory_tables.trained_paths(trained, experiment.settings()[0])}
     for table in (
-        theory_tables.phase_agreement(trained, experiment.settings()[0]),
         theory_tables.ratio_frame(flow),
-        theory_tables.curvature_table(theory_tables.curvature_frame(flow)),
-        theory_tables.path_claims(paths),
+        theory_tables.curvature_frame(flow),
+        theory_tables.claims_on(paths),
     ):
         assert len(table) and not table.isna().any(axis=None) and "nan" not in table.to_string()
 
@@ -63,17 +62,18 @@ def test_training_that_leaves_the_flow_is_one_sentence() -> None:
         theory_tables.joint_frame(experiment)
 
 
-def test_agreement_is_the_root_mean_square_distance_to_the_curve() -> None:
-    mu = np.array([1.0, 2.0])
-    off = {0: np.array([0.3, -0.3]), 1: np.array([0.1, 0.1])}
-    rows = [
-        pd.DataFrame(
-            {"paradigm": "hard", "seed": seed, "mu": mu, "nu": gradient_flow.phase_curve("hard", mu, 5, 3) + shift}
-        )
-        for seed, shift in off.items()
-    ]
-    table = theory_tables.phase_agreement(pd.concat(rows), (5, 3, 60.0))
-    assert str(table.loc["HA", "distance in nu"]).startswith("0.20 [") and table.loc["HA", "n"] == 2
+def test_agreement_is_the_root_mean_square_distance_in_percent_of_the_closed_forms_range() -> None:
+    place = pd.DataFrame(
+        {"paradigm": "hard", "alpha": [0.2, 0.2, 1.0, 1.0], "epoch": [0, 7] * 2, "time": [0.0, 9.0] * 2}
+    )
+    exact = theory_tables.closed_form(place, 5)
+    ranges = exact[["loss", "incentive"]].max() - exact[["loss", "incentive"]].min()
+    off = {0: np.array([0.3, -0.3, 0.3, -0.3]), 1: np.array([0.0, 0.2, 0.0, -0.2])}
+    seeds = [exact.assign(seed=s, **{c: exact[c] + ranges[c] * o for c in ranges.index}) for s, o in off.items()]
+    table = theory_tables.agreement_table(pd.concat(seeds), 5)
+    for column in ("loss", "incentive"):  # the mean of 30 and of 20 / sqrt(2) percent
+        assert str(table.loc["HA", f"{column}, % of its range"]).startswith("22.07 [")
+    assert table.loc["HA", "n"] == 2
 
 
 def test_hybrid_wins_in_both_for_a_window_of_switches() -> None:
@@ -105,12 +105,12 @@ def test_wrong_parameters_are_refused_in_one_sentence(given: dict[str, Any], sai
     if "num_segments" in given and said.startswith("too large"):
         values["num_classes"] = [1000, 20]
     with pytest.raises(UserError) as error:
-        parameters({"In": [], **values}, FlowExperiment)
+        parameters({"In": [], **values}, FlowParameters)
     assert said in str(error.value) and str(error.value).endswith(".") and "\n" not in str(error.value)
 
 
 def test_parameters_as_text_are_read() -> None:
     found = parameters(
-        {"In": [], "num_segments": "3", "num_classes": "[4]", "end_times": "50", "fig": 1}, FlowExperiment
+        {"In": [], "num_segments": "3", "num_classes": "[4]", "end_times": "50", "fig": 1}, FlowParameters
     )
     assert found.settings() == [(3, 4, 50.0)]
