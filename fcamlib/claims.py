@@ -251,7 +251,9 @@ def _faster(p: Paths, fast: str, slow: str, what: str, curves: Curves, level: fl
     name = f"time to {what}, {LABEL[slow]} / {LABEL[fast]}"
     reason = "it is not reached in this time" if late else ""
     if not times[fast].all():  # with two segments alpha is 1/2 before any training
-        return Criterion(name, np.ones_like(times[fast]), EFFECT, is_exact=p.is_exact, untested="it holds from the start")
+        return Criterion(
+            name, np.ones_like(times[fast]), EFFECT, is_exact=p.is_exact, untested="it holds from the start"
+        )
     return Criterion(name, times[slow] / times[fast], EFFECT, is_exact=p.is_exact, untested=reason)
 
 

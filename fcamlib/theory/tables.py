@@ -181,6 +181,6 @@ def agreement_table(sweep: pd.DataFrame, num_classes: int) -> pd.DataFrame:
             exact = group[f"{column} in theory"]
             roots = np.sqrt(((group[column] - exact) ** 2).groupby(group["seed"]).mean())
             percent = 100 * roots / (float(exact.max() - exact.min()) or 1.0)
-            row[f"{column}, % of its range"] = interval_text(percent.to_numpy(), 2)
+            row[f"{column}, % of its range"] = interval_text(np.asarray(percent), 2)
         rows[label_of(str(name))] = row | {"n": group["seed"].nunique()}
     return pd.DataFrame.from_dict(rows, orient="index")

@@ -72,7 +72,7 @@ def test_agreement_is_the_root_mean_square_distance_in_percent_of_the_closed_for
     seeds = [exact.assign(seed=s, **{c: exact[c] + ranges[c] * o for c in ranges.index}) for s, o in off.items()]
     table = theory_tables.agreement_table(pd.concat(seeds), 5)
     for column in ("loss", "incentive"):  # the mean of 30 and of 20 / sqrt(2) percent
-        assert str(table.loc["HA", f"{column}, % of its range"]).startswith("22.07 [")
+        assert str(table.loc["HA", f"{column}, % of its range"]).startswith("22.07 (")
     assert table.loc["HA", "n"] == 2
 
 
