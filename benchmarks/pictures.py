@@ -26,8 +26,9 @@ from fcamlib.data.pictures import Pictures
 from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import UserError
 from fcamlib.evaluation import evaluate
-from fcamlib.fcam import FCAM, PARADIGMS
+from fcamlib.fcam import FCAM
 from fcamlib.numerics import Numerics, reproducible
+from fcamlib.paradigms import PAPER
 from fcamlib.running import build_model
 from fcamlib.training import fit
 
@@ -128,7 +129,7 @@ def library_set_up(sizes: Sizes, m: int) -> tuple[float, float]:
 def timed_rows(sizes: Sizes, m: int, repeats: int) -> list[Row]:
     """A training epoch and an evaluation on the training mosaics, under each loss."""
     rows = []
-    for paradigm in PARADIGMS:
+    for paradigm in PAPER:
         for name, measure, aim in (("training", epoch, 4.0), ("evaluation", scores, 20.0 if m >= 20 else None)):
             slowly, quickly = (partial(measure, sizes, m, paradigm, plainly) for plainly in (True, False))
             slow, fast = in_turn(slowly, quickly, repeats)

@@ -21,9 +21,10 @@ from benchmarks import plain
 from benchmarks.report import Row, report, row, table
 from fcamlib.data.sdc import Bank, SDCData, SDCTask, distinct
 from fcamlib.encoders import build_encoder
-from fcamlib.fcam import FCAM, PARADIGMS
+from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import PLAIN, reproducible
+from fcamlib.paradigms import PAPER
 
 __all__ = ["benchmark", "table"]
 NUM_POSTS, NUM_WORDS, NUM_CLASSES = 15_383, 24_991, 3  # of HateXplain's training posts
@@ -37,7 +38,7 @@ def benchmark(repeats: int, threads: int, quick: bool = False, **ignored: Any) -
     posts, rows = random_posts(), list[Row]()
     steps = 3 if quick else NUM_POSTS // BATCH_SIZE
     with reproducible(threads):
-        for paradigm in PARADIGMS:
+        for paradigm in PAPER:
             times = [epoch(posts, paradigm, steps) for _ in range(repeats)]
             everywhere, batchwise, library = ([t[side] for t in times] for side in ("set", "batch", "library"))
             rows.append(row(f"padded to the longest post, {paradigm}", "s", library, everywhere, AIM))

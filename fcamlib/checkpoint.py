@@ -31,11 +31,9 @@ SECONDS = 20.0  # between checkpoints, where the user does not say otherwise
 def seconds_between(default: float = SECONDS) -> float:
     """The least time between two checkpoints: the variable `FCAM_CHECKPOINT_SECONDS`, or `default`."""
     given = os.environ.get("FCAM_CHECKPOINT_SECONDS") or default
-    try:
+    with suppress(ValueError):
         if math.isfinite(seconds := float(given)):
             return seconds
-    except ValueError:
-        pass
     raise UserError(f"FCAM_CHECKPOINT_SECONDS={given} is not a number of seconds: give one, such as 20.")
 
 
@@ -60,11 +58,7 @@ def save(path: Path, state: State) -> None:
 
 
 def load(path: Path, restore: Callable[[State], Any] = dict) -> Any:
-    """What `restore` makes of the state in `path`.
-
-    None where the file does not exist and, with a warning, where it is damaged or `restore` finds another state in it
-    than its own.
-    """
+    """What `restore` makes of the state in `path`; None without a file, and with a warning where it does not fit."""
     if not path.exists():
         return None
     try:
@@ -108,9 +102,8 @@ def _restored(value: Any, tensors: dict[str, Tensor]) -> Any:
     ((kind, content),) = value.items()
     if kind == "tensor":
         return tensors[content]
-    if kind == "tuple":
-        return tuple(_restored(content, tensors))
-    return {key: _restored(entry, tensors) for key, entry in content}
+    entries = _restored(content, tensors)
+    return tuple(entries) if kind == "tuple" else dict(entries)
 
 
 def _checksum(described: str, tensors: dict[str, Tensor]) -> str:

@@ -13,14 +13,15 @@ rounding of a sum differs. It costs one more forward pass, a third of a step.
 
 Small batches, which are all those of the paper's sizes up to m = 20, take the pass in one piece. Where an encoder looks
 at a segment's neighbours the chunks are groups of instances. Batch normalisation looks at all segments of a batch, so a
-training pass with it is never divided. Axes: B batch, M segments of an instance, U distinct segments of a batch,
-K classes, D features. Source: this project.
+training pass with it is never divided. Axes: B batch, M segments, U distinct segments of a batch, K classes,
+D features. Source: this project.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -32,7 +33,6 @@ from torch.utils.checkpoint import checkpoint
 from fcamlib import numerics as limits
 from fcamlib.data.sdc import Bank, SDCData
 from fcamlib.fcam import FCAM, FCAMOutput, TableOutput, gathered, weighted_sum
-from fcamlib.memory import saved_bytes
 from fcamlib.numerics import Numerics
 from fcamlib.paradigms import needs
 
@@ -56,12 +56,7 @@ def output_in_chunks(model: FCAM, data: SDCData, paradigm: str, numerics: Numeri
             return _grouped(model, data, paradigm, numerics, size)
         rows, places = numerics.rows_of(data.segments, len(data.bank.values))
         chunks = Chunks(model, data.bank, rows, size, numerics)
-        sums = None
-        if needs([paradigm], "mixture"):
-
-            def sums(alpha: Tensor) -> Tensor:
-                return chunks.weighted_sums(places, alpha)
-
+        sums = partial(chunks.weighted_sums, places) if needs([paradigm], "mixture") else None
         return model.combine(*chunks.scores(needs([paradigm], "segments")), places, data.mask, sums)
 
 
@@ -79,10 +74,7 @@ def chunk_size(model: FCAM, data: SDCData, num_rows: int, paradigm: str, numeric
 
 
 def kept_of_each(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics) -> float:
-    """Bytes that autograd keeps of a segment, or of an instance where an encoder looks at neighbours.
-
-    Measured on three of them less one, since what a network keeps is known to no one but autograd.
-    """
+    """Bytes that autograd keeps of a segment, or of an instance of a contextual encoder: those of three less one."""
 
     def kept(number: int) -> int:
         part = data.take(torch.arange(number, device=data.label.device) % len(data))
@@ -99,6 +91,24 @@ def kept_of_each(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics) 
         return saved_bytes(call, model.parameters())
 
     return (kept(3) - kept(1)) / 2
+
+
+def saved_bytes(call: Callable[[], Any], besides: Iterable[Tensor] = ()) -> int:
+    """Bytes that autograd keeps for the backward pass of `call`, each storage once, without those of `besides`."""
+    left_out = {tensor.untyped_storage().data_ptr() for tensor in besides}
+    sizes: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in left_out:
+            sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        result = call()  # is held until all is counted: a freed storage's address may be used again
+    total = sum(sizes.values())
+    del result
+    return total
 
 
 @dataclass(frozen=True)
@@ -156,20 +166,20 @@ def recomputed(call: Callable[..., Any], *arguments: Any) -> Any:
 
 def _grouped(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics, size: int) -> FCAMOutput:
     """A pass whose encoder looks at whole instances, `size` of them at a time."""
+    is_mixture = needs([paradigm], "mixture")
 
     def call(index: Tensor) -> tuple[Tensor, Tensor | None]:
         part = data.take(index)
         rows, places = numerics.rows_of(part.segments, len(data.bank.values))
         segments = data.bank.rows(rows, numerics.dtype, numerics.channels_last)
         output = model(segments, places, paradigm, part.mask)
-        if needs([paradigm], "mixture"):
-            return output.log_alpha, output.mixture_logits
-        is_table = isinstance(output, TableOutput)
-        return output.log_alpha, gathered(output.table, output.index) if is_table else output.segment_logits
+        if isinstance(output, TableOutput):
+            return output.log_alpha, gathered(output.table, output.index)
+        return output.log_alpha, output.mixture_logits if is_mixture else output.segment_logits
 
     instances = torch.arange(len(data), device=data.label.device)
     parts = [recomputed(call, part) for part in instances.split(size)]
     log_alpha, logits = (torch.cat(column) for column in zip(*parts, strict=True))
-    if needs([paradigm], "mixture"):
+    if is_mixture:
         return FCAMOutput(log_alpha, mixture_logits=logits, mask=data.mask)
     return FCAMOutput(log_alpha, segment_logits=logits, mask=data.mask)

@@ -11,13 +11,17 @@ from __future__ import annotations
 import json
 import statistics
 import time
+import weakref
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pandas as pd
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from fcamlib import paths
@@ -25,11 +29,10 @@ from fcamlib.chunked import kept_of_each, output_in_chunks
 from fcamlib.config import CostExperiment
 from fcamlib.data.sdc import Bank, SDCData, distinct, every_occurrence
 from fcamlib.errors import DataError
-from fcamlib.fcam import FCAM, PARADIGMS, FCAMOutput
-from fcamlib.memory import PeakMemory
+from fcamlib.fcam import FCAM, FCAMOutput
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import PLAIN, reproducible
-from fcamlib.paradigms import needs
+from fcamlib.paradigms import PAPER, needs
 from fcamlib.provenance import provenance
 
 METHODS = {
@@ -41,6 +44,43 @@ CHUNK_BYTES = 2**24  # that autograd keeps of a chunk
 SMALL_CHUNKS = 2**17  # so that the small batches whose operations are counted are divided too
 MOST_BYTES = 2**32  # of a pass in one piece; larger ones are not measured
 SHAPE = (1, 8, 8)
+
+
+class PeakMemory(TorchDispatchMode):
+    """Counts the bytes of all tensors that operations make while it is entered, and their peak.
+
+    A storage counts once, whatever views lie in it, from the operation that makes it until nothing refers to it, the
+    graph of autograd included. What a kernel takes and gives back within one operation is not seen.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = self.peak = 0  # bytes
+        self._known: set[int] = set()  # storages that are counted
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = {id(t.untyped_storage()) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)}
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor) and id(tensor.untyped_storage()) not in given:
+                self._count(tensor)
+        return result
+
+    def _count(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key, size = id(storage), storage.nbytes()
+        if key in self._known:
+            return
+        self._known.add(key)
+        self.live += size
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self._forget, key, size)
+
+    def _forget(self, key: int, size: int) -> None:
+        self._known.discard(key)
+        self.live -= size
 
 
 def problem(
@@ -89,7 +129,7 @@ def measured_rows(sizes: CostExperiment) -> list[dict[str, Any]]:
     for m in sizes.num_segments:
         model, data = problem(sizes, m)
         num_distinct = len(distinct(data.segments)[0])
-        for paradigm in PARADIGMS:
+        for paradigm in PAPER:
             each = kept_of_each(model, data, paradigm, PLAIN)
             for method in METHODS:
                 evaluated = data.segments.numel() if method == "every" else num_distinct
@@ -130,11 +170,10 @@ def benchmark(repeats: int, threads: int, quick: bool = False, **ignored: Any) -
 
 def measurements(sizes: CostExperiment) -> dict[str, Any]:
     """The recorded benchmark; with `live=true` one that is measured now."""
-    recorded = paths.recorded_dir()
-    path = recorded / "bench" / "cost.json" if recorded else None
     if sizes.live:
         return measured(sizes)
-    if path is None or not path.is_file():
+    recorded = paths.recorded_dir()
+    if recorded is None or not (path := recorded / "bench" / "cost.json").is_file():
         raise DataError("no measurement is recorded here: set live=true to measure on this machine.")
     return json.loads(path.read_text("utf-8"))
 
@@ -151,7 +190,7 @@ def table(content: dict[str, Any]) -> pd.DataFrame:
 def counted_rows(sizes: CostExperiment) -> list[dict[str, Any]]:
     """Operations (MFLOP) and peak memory (MB) of a step of 16 instances, and the operations that are derived."""
     rows = []
-    for paradigm in PARADIGMS:
+    for paradigm in PAPER:
         for m in sizes.counted_segments:
             model, data = problem(sizes, m, batch_size=16)
             num_distinct = len(distinct(data.segments)[0])

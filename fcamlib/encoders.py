@@ -39,13 +39,11 @@ class Embedding(nn.Module):
         self.words = nn.Embedding(num_words, EMBEDDING_DIM)
 
     def reset(self, generator: torch.Generator) -> None:
-        """Draw initial weights."""
         nn.init.normal_(self.words.weight, generator=generator)
         with torch.no_grad():
             self.words.weight[UNKNOWN] = 0.0
 
     def forward(self, segments: Int[Tensor, ...]) -> Float[Tensor, "... D"]:
-        """The vectors of words."""
         return self.words(segments)
 
 
@@ -67,7 +65,6 @@ class Transformer(nn.Module):
         self.attention = nn.MultiheadAttention(EMBEDDING_DIM, NUM_HEADS, batch_first=True)
 
     def reset(self, generator: torch.Generator) -> None:
-        """Draw initial weights."""
         self.embedding.reset(generator)
         nn.init.xavier_uniform_(self.attention.in_proj_weight, generator=generator)
         nn.init.xavier_uniform_(self.attention.out_proj.weight, generator=generator)
@@ -75,9 +72,8 @@ class Transformer(nn.Module):
         nn.init.zeros_(self.attention.out_proj.bias)
 
     def forward(self, segments: Int[Tensor, ...], mask: Bool[Tensor, "B M"] | None = None) -> Float[Tensor, "B M D"]:
-        """The vectors of words in their places; `mask` is True for real words."""
-        vectors = self.embedding(segments)  # (B, M, D)
-        vectors = vectors + positions(segments.shape[1], EMBEDDING_DIM).to(vectors)
+        vectors = self.embedding(segments)
+        vectors = vectors + positions(segments.shape[1], EMBEDDING_DIM).to(vectors)  # (B, M, D)
         ignored = None if mask is None else ~mask
         attended, _ = self.attention(vectors, vectors, vectors, key_padding_mask=ignored, need_weights=False)
         return vectors + attended
@@ -101,12 +97,9 @@ class FeatureMLP(nn.Sequential):
     segment_shape = (64,)
 
     def __init__(self, num_features: int) -> None:
-        hidden_dim, (out_dim,) = 128, self.segment_shape
-        layers = [nn.Linear(num_features, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, out_dim), nn.ReLU()]
-        super().__init__(nn.Flatten(), *layers)
+        super().__init__(nn.Flatten(), nn.Linear(num_features, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU())
 
     def reset(self, generator: torch.Generator) -> None:
-        """Draw initial weights: Xavier normal, biases zero."""
         for layer in self:
             if isinstance(layer, nn.Linear):
                 nn.init.xavier_normal_(layer.weight, generator=generator)
@@ -124,10 +117,7 @@ ENCODERS = tuple(_ENCODERS)
 def build_encoder(
     name: str, task: SDCTask, generator: torch.Generator, dtype: torch.dtype = torch.float32
 ) -> tuple[nn.Module, tuple[int, ...]]:
-    """Encoder `name` for the segments of `task`, and the shape of a segment as the networks after it see it.
-
-    Names: `embedding`, `transformer` (words), `mlp` (numbers of any shape).
-    """
+    """Encoder `name` of `ENCODERS` for the segments of `task`, and the shape of what it gives for a segment."""
     if name not in _ENCODERS:
         raise UserError(f"encoder={name!r} is unknown: choose one of {', '.join(ENCODERS)}.")
     if task.bank.words == (name == "mlp"):

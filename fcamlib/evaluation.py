@@ -48,46 +48,21 @@ class BatchScores:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of a data set for one aggregation, in the order of its instances.
+    """Scores of a data set for one aggregation: (n,) in the order of its instances, `prob` (n, K)."""
 
-    Parameters
-    ----------
-    a_z : (n,) float
-        Attention on the foreground.
-    s_y : (n,) float
-        Prediction score of the true label.
-    focus_hit, prediction_hit : (n,) bool
-        Whether the largest weight is on the foreground, and the predicted class the true one.
-    prediction : (n,) int
-    loss : (n,) float
-        The paradigm's training loss in nats.
-    has_foreground : (n,) bool
-        Whether it is known where the label comes from. Measures of focus are over these instances.
-    entropy : (n,) float
-        Entropy of the attention weights in nats, from 0 to the logarithm of the number of segments.
-    max_attention : (n,) float
-        Largest attention weight: the confidence of the focus.
-    prob : (n, K) float
-        Probability of each class.
-    """
-
-    a_z: NDArray[np.floating]
-    s_y: NDArray[np.floating]
-    focus_hit: NDArray[np.bool_]
+    a_z: NDArray[np.floating]  # attention on the foreground
+    s_y: NDArray[np.floating]  # prediction score of the true label
+    focus_hit: NDArray[np.bool_]  # whether the largest weight is on the foreground
     prediction_hit: NDArray[np.bool_]
-    prediction: NDArray[np.int64]
-    loss: NDArray[np.floating]
-    has_foreground: NDArray[np.bool_]
-    entropy: NDArray[np.floating]
-    max_attention: NDArray[np.floating]
-    prob: NDArray[np.floating]
+    prediction: NDArray[np.int64]  # class
+    loss: NDArray[np.floating]  # the paradigm's training loss in nats
+    has_foreground: NDArray[np.bool_]  # whether it is known where the label comes from
+    entropy: NDArray[np.floating]  # of the attention weights, in nats, at most log M
+    max_attention: NDArray[np.floating]  # the confidence of the focus
+    prob: NDArray[np.floating]  # of each class
 
     def summary(self) -> dict[str, float]:
-        """Loss and accuracy; over the instances whose foreground is known also the focus and outcome measures.
-
-        These are focus accuracy, SAIF, mean attention on the foreground, the share with more than 0.8 of it, and the
-        four outcome fractions.
-        """
+        """Loss and accuracy; over the instances whose foreground is known also the focus and outcome measures."""
         measures = {"loss": float(self.loss.mean()), "accuracy": float(self.prediction_hit.mean())}
         known = self.has_foreground
         if not known.any():
@@ -125,17 +100,7 @@ def batch_scores(output: FCAMOutput, data: SDCData, paradigm: str) -> BatchScore
 def evaluate(
     model: FCAM, data: SDCData, paradigms: Sequence[str] = PAPER, numerics: Numerics = PLAIN
 ) -> dict[str, Scores]:
-    """Scores of `model` on `data` for each way of predicting, in evaluation mode and without gradients.
-
-    Parameters
-    ----------
-    model : FCAM
-        Its mode is restored afterwards.
-    data : SDCData
-        On the device of `numerics`.
-    paradigms : sequence of "soft", "hard", "lvml", "logit_mixture"
-        Aggregations to report.
-    """
+    """Scores of `model` on `data`, which is on the device of `numerics`, for each way of predicting."""
     batches: dict[str, list[BatchScores]] = {paradigm: [] for paradigm in paradigms}
     with evaluating(model), numerics.autocasting():
         for part, output in outputs(model, data, paradigms, numerics):
@@ -197,11 +162,8 @@ def _parts(data: SDCData, size: int) -> Iterator[SDCData]:
 
 
 def _gathered(parts: list[BatchScores]) -> Scores:
-    columns = {}
-    for field in fields(BatchScores):
-        column = torch.cat([getattr(part, field.name) for part in parts]).cpu()
-        columns[field.name] = column.numpy()
-    return Scores(**columns)
+    names = [field.name for field in fields(BatchScores)]
+    return Scores(**{name: torch.cat([getattr(part, name) for part in parts]).cpu().numpy() for name in names})
 
 
 def bag_measures(scores: Scores, data: SDCData) -> dict[str, float | None]:

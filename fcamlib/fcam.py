@@ -18,20 +18,19 @@ from torch.nn import functional
 from fcamlib import numerics
 from fcamlib.losses import Reduction, logit_mixture, reduced
 from fcamlib.networks import occurrences, takes_counts
-from fcamlib.paradigms import PAPER, needs
+from fcamlib.paradigms import needs
 from fcamlib.paradigms import paradigm as record_of
 
 BYTES_OF_A_LOGIT = 128  # with what is computed from it, in both directions
-PARADIGMS = PAPER  # alias, to be removed
 
 
 @dataclass(frozen=True)
 class FCAMOutput:
     """One pass: `mixture_logits` where a paradigm needs the mixture, `segment_logits` where one needs the segments."""
 
-    log_alpha: Float[Tensor, "B M"]  # log attention weights; exponentials sum to 1 over M
-    mixture_logits: Float[Tensor, "B K"] | None = None  # class logits of the weighted sum
-    segment_logits: Float[Tensor, "B M K"] | None = None  # class logits of each segment alone
+    log_alpha: Float[Tensor, "B M"]  # exponentials sum to 1 over M
+    mixture_logits: Float[Tensor, "B K"] | None = None  # of the weighted sum
+    segment_logits: Float[Tensor, "B M K"] | None = None  # of each segment alone
     mask: Bool[Tensor, "B M"] | None = None
 
     def loss(self, paradigm: str, y: Int[Tensor, " B"], reduction: Reduction = "mean") -> Tensor:
@@ -97,15 +96,10 @@ class TableOutput(FCAMOutput):
 class FCAM(nn.Module):
     """Focus-classify attention model.
 
-    Parameters
-    ----------
-    focus_model : module, (N, ...) -> (N,)
-        Scores segments; a softmax over an instance's segments gives the attention weights.
-    classification_model : module, (N, ...) -> (N, K)
-        Class logits of a segment or of a weighted sum of segments.
-    encoder : module, optional
-        Applied first. With attribute `context_free = False` it is called as `encoder(segments, mask)` on
-        (B, M, ...) and may look at a segment's neighbours; otherwise it maps single segments (N, ...).
+    The focus model scores segments, (N, ...) -> (N,); a softmax over an instance's segments gives the attention
+    weights. The classification model maps segments and weighted sums of them to class logits, (N, ...) -> (N, K). An
+    encoder is applied first: with `context_free = False` it is called as `encoder(segments, mask)` on (B, M, ...) and
+    may look at a segment's neighbours; otherwise it maps single segments (N, ...).
 
     Source: arXiv 2307.13421, sec. 2.
     """
@@ -135,23 +129,14 @@ class FCAM(nn.Module):
         paradigms: str | Sequence[str],
         mask: Bool[Tensor, "B M"] | None = None,
     ) -> FCAMOutput:
-        """One pass over a batch.
+        """One pass over a batch: place m of instance b holds row `index[b, m]` of the table `segments`, (N, ...).
 
-        Parameters
-        ----------
-        segments : (N, ...) tensor
-            Table of the batch's segments.
-        index : (B, M) int
-            Row of `segments` at each place of each instance.
-        paradigms : str or sequence of str
-            Decide whether the weighted sum or the single segments are classified, or both.
-        mask : (B, M) bool, optional
-            True for real segments; padding gets weight zero.
+        `paradigms` decide whether the weighted sum or the single segments are classified, or both. `mask` is True for
+        real segments; padding gets weight zero.
         """
         names = [paradigms] if isinstance(paradigms, str) else paradigms
         encoded, index = self.encode(segments, index, mask)
-        is_counted = self.training and self.counts_segments
-        counts = occurrences(index, mask, len(encoded)) if is_counted else None
+        counts = occurrences(index, mask, len(encoded)) if self.training and self.counts_segments else None
         scores = self.scores(encoded, needs(names, "segments"), counts)
         sums = partial(weighted_sum, encoded, index) if needs(names, "mixture") else None
         return self.combine(*scores, index, mask, sums)
@@ -161,7 +146,7 @@ class FCAM(nn.Module):
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, "N K"] | None]:
         """Focus logits of encoded segments and, where they are to be `classified`, their class logits.
 
-        `counts` says how often each row occurs in the batch; batch normalisation in training needs to know.
+        `counts` says how often each row occurs in the batch, for batch normalisation in training.
         """
         focus_logits = _called(self.focus_model, encoded, counts)
         return focus_logits, self.class_logits(encoded, counts) if classified else None
@@ -176,8 +161,8 @@ class FCAM(nn.Module):
     ) -> FCAMOutput:
         """The pass of instances whose place (b, m) has the scores in row `index[b, m]`.
 
-        `weighted_sums` maps attention weights (B, M) to weighted sums of the encoded segments (B, ...), where these are
-        to be classified. Class logits at every place are written out, or stay a table where that would be large.
+        `weighted_sums`, where they are classified, maps weights (B, M) to sums of the encoded segments (B, ...). Class
+        logits at every place are written out, or stay a table where that would be large.
         """
         log_alpha = log_attention(gathered(focus_logits, index), mask)  # (B, M)
         mixture = None if weighted_sums is None else self.class_logits(weighted_sums(log_alpha.exp()))

@@ -22,12 +22,8 @@ def saif(a_z: Float[np.ndarray, " n"], s_y: Float[np.ndarray, " n"], tau: float 
     r"""Strongly accurate interpretable fraction: the share of instances with both scores above `tau`.
 
     $$\mathrm{SAIF}(\tau) = \frac1n \sum_i [a_z^{(i)} > \tau]\,[s_y^{(i)} > \tau]$$
-
-    Returns a fraction in [0, 1], not increasing in `tau`.
     """
     a_z, s_y = _scores(a_z, s_y)
-    if not 0.0 <= tau <= 1.0:
-        raise ValueError(f"tau={tau} is outside [0, 1]: choose a threshold between 0 and 1.")
     return float(np.mean((a_z > tau) & (s_y > tau)))
 
 
@@ -43,14 +39,11 @@ def outcome_fractions(focus_hit: Bool[np.ndarray, " n"], prediction_hit: Bool[np
 
     Accuracy is ftpt + ffpt, focus accuracy ftpt + ftpf.
     """
-    focus, prediction = np.asarray(focus_hit, dtype=bool), np.asarray(prediction_hit, dtype=bool)
-    if focus.shape != prediction.shape or focus.size == 0:
-        raise ValueError(f"focus_hit {focus.shape} and prediction_hit {prediction.shape} must be alike and not empty.")
     return {
-        "ftpt": float(np.mean(focus & prediction)),
-        "ffpt": float(np.mean(~focus & prediction)),
-        "ftpf": float(np.mean(focus & ~prediction)),
-        "ffpf": float(np.mean(~focus & ~prediction)),
+        "ftpt": float(np.mean(focus_hit & prediction_hit)),
+        "ffpt": float(np.mean(~focus_hit & prediction_hit)),
+        "ftpf": float(np.mean(focus_hit & ~prediction_hit)),
+        "ffpf": float(np.mean(~focus_hit & ~prediction_hit)),
     }
 
 
@@ -115,15 +108,10 @@ def attention_entropy(entropy: Float[np.ndarray, " n"], sizes: Int[np.ndarray, "
 
 
 def _scores(a_z: np.ndarray, s_y: np.ndarray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Check that both are alike, finite and in [0, 1]; sums of weights may pass 1 by rounding and are clipped."""
-    pair = []
-    for name, value in (("a_z", a_z), ("s_y", s_y)):
-        array = np.asarray(value, dtype=np.float64)
-        if array.ndim != 1 or array.size == 0:
-            raise ValueError(f"{name} has shape {array.shape}: give one score per instance, at least one.")
-        if not np.all((array >= -1e-3) & (array <= 1 + 1e-3)):  # also refuses NaN
+    """Both as float64 in [0, 1], clipped where sums of weights pass 1 by rounding."""
+    pair = np.stack([a_z, s_y]).astype(np.float64)
+    for name, values in zip(("a_z", "s_y"), pair, strict=True):
+        if not np.all((values >= -1e-3) & (values <= 1 + 1e-3)):  # also refuses NaN
             raise ValueError(f"{name} has values outside [0, 1] or NaN: give probabilities.")
-        pair.append(np.clip(array, 0.0, 1.0))
-    if pair[0].shape != pair[1].shape:
-        raise ValueError(f"a_z {pair[0].shape} and s_y {pair[1].shape} differ in length.")
-    return pair[0], pair[1]
+    a_z, s_y = pair.clip(0.0, 1.0)
+    return a_z, s_y

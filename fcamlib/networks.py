@@ -26,12 +26,11 @@ $$\mu = \frac{\sum_i c_i x_i}{\sum_i c_i}, \qquad \sigma^2 = \frac{\sum_i c_i (x
 With them, and their gradients, training equals the plain pass over every place of every instance; padding counts
 nothing. In evaluation the running statistics are used, so that a segment's scores again depend on it alone.
 
-**What the running statistics are of.** The focus network always sees single segments. The classification network sees
-weighted sums under soft attention, which vary less than segments do, and all single segments under hard attention and
-LVML, most of them background. So a classifier that was trained one way and is evaluated the other (the table of
-aggregations in a run's summary) normalises with statistics of another distribution; and when the hybrid switches from
-soft to hard, the function that the classifier computes changes at the first step, beside its loss. The running
-statistics follow with momentum 0.1: of 32 steps before, less than 4 % of their weight is left.
+The classification network sees weighted sums under soft attention, which vary less than segments do, and single
+segments, most of them background, under hard attention and LVML. So a classifier that is trained one way and evaluated
+the other normalises with statistics of another distribution; and where the hybrid switches to hard attention, the
+classifier's function changes at the first step, beside its loss. The running statistics follow with momentum 0.1: of
+32 steps before, less than 4 % of their weight is left.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class CountedBatchNorm(nn.BatchNorm1d):
     """Batch normalisation of (N, C) or (N, C, height, width), whose rows may stand for several places each."""
 
     def forward(self, values: Tensor, counts: Float[Tensor, " N"] | None = None) -> Tensor:
-        """Normalise each channel; `counts` says how often each row occurs in the batch, once where it is left out."""
+        """Normalise each channel; `counts` says how often each row occurs in the batch, by default once."""
         flat = values.flatten(2) if values.dim() > 2 else values[..., None]  # (N, C, pixels)
         if not self.training:
             return super().forward(flat).view(values.shape)
@@ -92,8 +91,7 @@ class CountedSequential(nn.Sequential):
 
     def forward(self, values: Tensor, counts: Float[Tensor, " N"] | None = None) -> Tensor:
         """Call the layers; `counts` as in `CountedBatchNorm`, used in training mode alone."""
-        num_rows = len(values) if counts is None else 2
-        if self.training and num_rows < 2:
+        if self.training and counts is None and len(values) < 2:
             raise UserError(
                 "a step has one instance, which batch normalisation cannot learn from: choose a batch_size that "
                 "leaves no last batch of one, or :layer in place of :batch."
@@ -115,13 +113,6 @@ def occurrences(index: Int[Tensor, "B M"], mask: Tensor | None, num_rows: int) -
     return counts.index_add_(0, index.flatten(), places.flatten())
 
 
-class _Score(nn.Module):
-    """Drop the last axis, of size one: (N, 1) -> (N,)."""
-
-    def forward(self, score: Tensor) -> Tensor:
-        return score.squeeze(-1)
-
-
 class _Crop(nn.Module):
     """Keep the first `size` rows and columns: (N, C, H, W) -> (N, C, size, size)."""
 
@@ -134,7 +125,7 @@ class _Crop(nn.Module):
 
 
 class _MaxOverTime(nn.Module):
-    """Largest value of each filter over the window: (N, C, T) -> (N, C). A motif counts wherever it lies."""
+    """Largest value of each filter over time: (N, C, T) -> (N, C). A motif counts wherever it lies."""
 
     def forward(self, values: Tensor) -> Tensor:
         return values.amax(dim=2)
@@ -149,8 +140,7 @@ def _dense(sizes: Sequence[int], bias: bool = True) -> list[nn.Module]:
 
 
 def _conv(fan_in: int, fan_out: int, kernel: int, *, pool: bool, bias: bool = True) -> list[nn.Module]:
-    layers: list[nn.Module] = [nn.Conv2d(fan_in, fan_out, kernel, bias=bias)]
-    return [*layers, nn.MaxPool2d(2), nn.ReLU()] if pool else [*layers, nn.ReLU()]
+    return [nn.Conv2d(fan_in, fan_out, kernel, bias=bias), *([nn.MaxPool2d(2)] if pool else []), nn.ReLU()]
 
 
 def _cifar_focus(shape: Shape, dense: Sequence[int]) -> list[nn.Module]:
@@ -221,8 +211,7 @@ def register(name: str, layers: Layers) -> None:
     """Add a network that focus and classification models may name.
 
     `layers(segment_shape, out_dim)` gives modules that are called in a row, (N, *segment_shape) -> (N, out_dim); a
-    focus network has one output. Convolutions and dense layers are drawn as above, other modules with weights by their
-    own `reset_parameters`.
+    focus network has one output. Modules with weights of their own kind are drawn by their `reset_parameters`.
     """
     if name in _FOCUS or name in _CLASSIFIER:
         raise UserError(f"the network '{name}' exists already: choose another name.")
@@ -235,7 +224,7 @@ def focus_network(
 ) -> nn.Module:
     """Focus network `name` for segments of `segment_shape`: (N, *segment_shape) -> scores (N,)."""
     layers = _layers("focus_network", name, _FOCUS, segment_shape, 1)
-    return _initialised([*layers, _Score()], generator, dtype)
+    return _initialised([*layers, nn.Flatten(0)], generator, dtype)  # (N, 1) -> (N,)
 
 
 def classification_network(

@@ -19,9 +19,7 @@ from fcamlib.data.sdc import distinct, every_occurrence
 from fcamlib.errors import UserError
 
 BUDGET = 2**31  # bytes that the tensors of one pass may take on a CPU; on a GPU half of its memory
-ROWS = (
-    1024  # segments or instances that an evaluation passes at once on a CPU, which its caches hold; 16 times on a GPU
-)
+ROWS = 1024  # segments or instances in one pass of an evaluation on a CPU, which its caches hold; on a GPU 16 times
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class Numerics:
         )
 
     def rows_at_once(self, bytes_each: float | int) -> int:
-        """How many rows may be in memory at once, at least one, where each takes `bytes_each` in all its tensors."""
+        """How many rows, at least one, may be in memory at once where each takes `bytes_each` in all its tensors."""
         budget = BUDGET
         if self.device.type == "cuda":
             budget = torch.cuda.get_device_properties(self.device).total_memory // 2
@@ -124,27 +122,9 @@ def _flush_subnormals(on: bool) -> None:
             ctypes.CDLL(library).GOMP_parallel(each, None, torch.get_num_threads(), 0)
 
 
-def has_fast_bfloat16() -> bool:
-    """Whether the processor multiplies in bfloat16; others take about three times as long as in float32.
-
-    True where the processor's features cannot be read.
-    """
-    try:
-        features = Path("/proc/cpuinfo").read_text("utf-8").split()
-    except OSError:
-        return True
-    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(features)
-
-
 def keep_freed_memory() -> None:
     """Tell glibc to keep freed blocks for the next training step; page faults were a quarter of a step's time."""
     trim_threshold, top_pad, mmap_max = -1, -2, -4  # mallopt(3)
     with suppress(OSError, AttributeError):
         for option, value in ((mmap_max, 0), (trim_threshold, -1), (top_pad, 2**28)):  # -1: at no size
             ctypes.CDLL("libc.so.6").mallopt(option, value)
-
-
-def give_back_memory() -> None:
-    """Return freed memory to the kernel: blocks of changing sizes leave gaps, which would grow from step to step."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -62,21 +62,11 @@ class Style:
 
 @dataclass(frozen=True, kw_only=True)
 class Paradigm(Style):
-    """A training loss and the prediction that belongs to it.
+    """A training loss and the prediction that belongs to it."""
 
-    Parameters
-    ----------
-    needs : "mixture" or "segments"
-        Whether the weighted sum of the segments is classified, or each segment.
-    loss : (pass, y) -> (B,) float
-        Loss of each instance in nats; training minimises the mean.
-    log_prob : (pass) -> (B, K) float
-        Log probability of each class at test time.
-    """
-
-    needs: Literal["mixture", "segments"]
-    loss: Callable[[Any, Any], Any]
-    log_prob: Callable[[Any], Any]
+    needs: Literal["mixture", "segments"]  # whether the weighted sum of the segments is classified, or each segment
+    loss: Callable[[Any, Any], Any]  # (pass, y) -> (B,) loss of each instance in nats; training minimises the mean
+    log_prob: Callable[[Any], Any]  # pass -> (B, K) log probability of each class at test time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,16 +128,17 @@ _KNOWN = (
         log_prob=lambda output: output.expected_logits().log_softmax(dim=-1),
     ),
 )
-_HYBRID = Schedule(
-    name="hybrid",
-    label="hybrid",
-    color="#b21c7a",
-    marker="D",
-    linestyle=(0.0, (3.6, 1.3, 1.0, 1.3)),
-    paradigms=("soft", "hard"),
-)
 PARADIGMS: dict[str, Paradigm] = {record.name: record for record in _KNOWN}
-SCHEDULES: dict[str, Schedule] = {_HYBRID.name: _HYBRID}
+SCHEDULES: dict[str, Schedule] = {
+    "hybrid": Schedule(
+        name="hybrid",
+        label="hybrid",
+        color="#b21c7a",
+        marker="D",
+        linestyle=(0.0, (3.6, 1.3, 1.0, 1.3)),
+        paradigms=("soft", "hard"),
+    )
+}
 
 
 def register(paradigm: Paradigm) -> Paradigm:

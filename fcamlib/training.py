@@ -6,7 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +54,7 @@ class Candidate:
 
 @dataclass
 class FitState:
-    """Where a fit stands between two epochs: all that a checkpoint holds."""
+    """State of a fit between two epochs: all that a checkpoint holds."""
 
     start: dict[str, Tensor]  # weights at the beginning of the phase
     phase: int = 0
@@ -77,30 +77,13 @@ def fit(
 
     In each phase every candidate learning rate starts from the same weights with a fresh optimiser and trains for
     `search_epochs`; the one with the best validation accuracy (ties: lower validation loss) goes on to the end of
-    the phase. A candidate whose loss becomes NaN or infinite loses. Test data are measured, never used.
+    the phase. A candidate whose loss becomes NaN or infinite loses; where none is left, `DivergenceError` names phase,
+    epoch and step. Test data are measured, never used.
 
-    Parameters
-    ----------
-    model : FCAM
-        Initial weights in, trained weights out; on the device and in the format of `config`.
-    task : SDCTask
-        On the same device.
-    phases : tuple of Phase
-    config : TrainingConfig
-    seed : int
-        Draws the order of batches, alike for every candidate.
-    checkpoint : path, optional
-        File that is rewritten as training goes, and resumed from if it exists.
-    on_epoch : callable, optional
-        Called with the row of each finished epoch.
-    on_model : callable, optional
-        Called with the model in training and the row of each finished epoch, of every candidate; it must not change
-        the model.
-
-    Raises
-    ------
-    DivergenceError
-        When no candidate of a phase keeps a finite loss; the sentence names phase, epoch and step.
+    Model and task are on the device and in the format of `config`. `seed` draws the order of batches, alike for every
+    candidate. The file `checkpoint` is rewritten as training goes, and resumed from if it exists. `on_epoch` is called
+    with the row of each finished epoch, of every candidate, and before it `on_model` with the model, which it must not
+    change, and the row.
     """
     trainer = _Trainer(model, task, phases, config, seed, checkpoint, on_epoch, on_model)
     state = trainer.state
@@ -139,7 +122,7 @@ class _Trainer:
         self.state: FitState = found or FitState(start=_copied(self.model))
 
     def candidates(self, phase: Phase) -> Iterator[Candidate]:
-        """The candidates of the current phase, one a learning rate, with the weights that the phase starts from."""
+        """The candidates of the phase, one per learning rate, each with the weights that the phase starts from."""
         yield from list(self.state.candidates)
         for learning_rate in phase.learning_rates[len(self.state.candidates) :]:
             self.state.candidates.append(self._new(phase, learning_rate))
@@ -220,19 +203,20 @@ class _Trainer:
         """A candidate with the phase's initial weights and a fresh optimiser."""
         model = copy.deepcopy(self.model)
         model.load_state_dict(self.state.start)
-        own, momentum = model.parameters(), phase.momentum
-        sgd = phase.optimizer == "sgd"
-        optimizer = torch.optim.SGD(own, learning_rate, momentum) if sgd else torch.optim.Adam(own, learning_rate)
+        if phase.optimizer == "sgd":
+            optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), learning_rate, phase.momentum)
+        else:
+            optimizer = torch.optim.Adam(model.parameters(), learning_rate)
         return Candidate(model, optimizer, learning_rate)
 
     def _save(self) -> None:
         """Write a checkpoint where the last one is old enough."""
         if self.checkpoint is None or time.monotonic() - self.saved <= self.interval:
             return
-        candidates = []
-        for candidate in self.state.candidates:
-            parts = {name: getattr(candidate, name).state_dict() for name in ("model", "optimizer")}
-            candidates.append(vars(candidate) | parts)
+        candidates = [
+            vars(candidate) | {"model": candidate.model.state_dict(), "optimizer": candidate.optimizer.state_dict()}
+            for candidate in self.state.candidates
+        ]
         checkpoints.save(self.checkpoint, vars(self.state) | {"candidates": candidates})
         self.saved = time.monotonic()
 
@@ -243,23 +227,22 @@ class _Trainer:
         copy.deepcopy(self.model).load_state_dict(self.state.start)  # fails where it is another model's
         for parts in stored:
             fresh = self._new(self.phases[self.state.phase], parts["learning_rate"])
-            fresh.model.load_state_dict(parts["model"])
-            fresh.optimizer.load_state_dict(parts["optimizer"])
-            own = {"model": fresh.model, "optimizer": fresh.optimizer}
-            self.state.candidates.append(Candidate(**(parts | own)))
+            fresh.model.load_state_dict(parts.pop("model"))
+            fresh.optimizer.load_state_dict(parts.pop("optimizer"))
+            self.state.candidates.append(replace(fresh, **parts))
         return self.state
 
 
 def _report(phase: int, candidate: Candidate, chosen: bool) -> Row:
     """A candidate's row in the report of the selection."""
     accuracy, negative_loss = candidate.search_score
-    compared = candidate.search_score > NO_SCORE
-    measures = {"validation_accuracy": accuracy, "validation_loss": -negative_loss}
+    is_compared = candidate.search_score > NO_SCORE
     return {
         "phase": phase,
         "learning_rate": candidate.learning_rate,
         "epochs": candidate.epoch,
-        **(measures if compared else dict.fromkeys(measures)),
+        "validation_accuracy": accuracy if is_compared else None,
+        "validation_loss": -negative_loss if is_compared else None,
         "failure": candidate.failure,
         "chosen": chosen,
     }
@@ -276,8 +259,8 @@ def training_pass(
 ) -> tuple[dict[str, float], int]:
     """One pass over the training data, in place; nothing is read back from the device before its end.
 
-    Returns the means of its measures, taken before each step, and the number, from 1, of the first step whose loss was
-    NaN or infinite, 0 where none was.
+    Returns the means of its measures, each batch's before its step, and the number of the first step, from 1, whose
+    loss was NaN or infinite, 0 where none was.
     """
     model.train()
     losses, meter = [], Meter(data.label.device)

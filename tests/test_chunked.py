@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from fcamlib import chunked, numerics
-from fcamlib.chunked import batch_output, chunk_size, kept_of_each
+from fcamlib.chunked import batch_output, chunk_size, kept_of_each, saved_bytes
 from fcamlib.config import Phase, TrainingConfig
+from fcamlib.cost import PeakMemory
 from fcamlib.data.sdc import Bank, SDCData, SDCTask, distinct
 from fcamlib.encoders import FeatureMLP
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM, FCAMOutput, TableOutput
-from fcamlib.memory import PeakMemory, saved_bytes
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics
 from fcamlib.training import fit

@@ -11,12 +11,12 @@ import torch
 from fcamlib import cost, paths
 from fcamlib.config import CostExperiment
 from fcamlib.errors import DataError
-from fcamlib.fcam import PARADIGMS
+from fcamlib.paradigms import PAPER
 
 SMALL = CostExperiment(num_segments=(3, 40), batch_size=4, num_pictures=400, repeats=2, counted_segments=(2, 100))
 
 
-@pytest.mark.parametrize("paradigm", PARADIGMS)
+@pytest.mark.parametrize("paradigm", PAPER)
 def test_three_methods_give_one_loss_and_one_gradient(paradigm: str) -> None:
     model, data = cost.problem(SMALL, 40, dtype=torch.float64)
     found = []

@@ -12,9 +12,10 @@ from fcamlib import training
 from fcamlib.config import Phase, TrainingConfig
 from fcamlib.data.sdc import Bank, SDCData, SDCTask
 from fcamlib.evaluation import evaluate
-from fcamlib.fcam import FCAM, PARADIGMS
+from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics, reproducible
+from fcamlib.paradigms import PAPER
 from fcamlib.training import FitResult, fit
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -108,7 +109,7 @@ def test_scores_are_those_of_the_cpu(precision: str, tolerance: float) -> None:
     with reproducible(1):
         there = evaluate(model(numerics), data(64, 7).to(numerics.device), numerics=numerics)
         here = evaluate(model(reference), data(64, 7), numerics=reference)
-    for paradigm in PARADIGMS:
+    for paradigm in PAPER:
         for name in ("a_z", "s_y", "loss"):
             ours = torch.as_tensor(getattr(there[paradigm], name)).double()
             theirs = torch.as_tensor(getattr(here[paradigm], name)).double()

@@ -13,11 +13,12 @@ from torch.testing import assert_close
 
 from fcamlib.config import Text
 from fcamlib.data.sdc import Bank, SDCData, SDCTask, distinct, every_occurrence
-from fcamlib.encoders import EMBEDDING_DIM, ENCODERS, NUM_HEADS, Transformer, build_encoder, positions
+from fcamlib.encoders import EMBEDDING_DIM, NUM_HEADS, Transformer, build_encoder, positions
 from fcamlib.errors import UserError
 from fcamlib.evaluation import evaluate
-from fcamlib.fcam import FCAM, PARADIGMS
+from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network, focus_network
+from fcamlib.paradigms import PAPER
 
 NUM_WORDS, K = 23, 3
 POSTS = ([5, 2, 9, 2], [7], [1, 4, 6, 8, 3, 5, 20])  # word 2 twice in a post, word 5 in two
@@ -58,25 +59,7 @@ def numbers(
     return output.loss(paradigm, data.label, "none").detach(), output.log_prob(paradigm).detach(), gradients
 
 
-def test_networks_have_the_sizes_of_the_paper() -> None:
-    generator = torch.Generator().manual_seed(0)
-    large, small = (focus_network(name, (100,), generator) for name in ("text200", "text50"))
-    classifier = classification_network("text200", (100,), 3, generator)
-    sizes = [[tuple(p.shape) for p in network.parameters()] for network in (large, small, classifier)]
-    assert sizes[0] == [(200, 100), (200,), (1, 200), (1,)]
-    assert sizes[1] == [(50, 100), (50,), (1, 50), (1,)]
-    assert sizes[2] == [(200, 100), (200,), (3, 200), (3,)]
-    vectors = torch.randn(4, 100, generator=generator)
-    weight, bias, row, last = large.parameters()
-    wanted = torch.relu(vectors @ weight.T + bias) @ row[0] + last
-    assert_close(large(vectors), wanted)
-
-
-def test_names_known_to_the_configuration_exist() -> None:
-    assert set(Text.encoders) <= set(ENCODERS)
-
-
-@pytest.mark.parametrize("paradigm", PARADIGMS)
+@pytest.mark.parametrize("paradigm", PAPER)
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-6), (torch.float64, 1e-13)])
 def test_each_word_once_equals_every_place(paradigm: str, dtype: torch.dtype, tolerance: float) -> None:
     fcam, data = model("embedding", dtype), task().splits["train"]
@@ -87,7 +70,7 @@ def test_each_word_once_equals_every_place(paradigm: str, dtype: torch.dtype, to
     assert len(words) < int(data.mask.sum())  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("paradigm", PARADIGMS)
+@pytest.mark.parametrize("paradigm", PAPER)
 @pytest.mark.parametrize("encoder", Text.encoders)
 def test_padding_changes_no_number(encoder: str, paradigm: str) -> None:
     fcam = model(encoder)
@@ -105,13 +88,13 @@ def test_a_post_scores_alike_alone_and_beside_longer_ones(encoder: str) -> None:
     together = evaluate(fcam, task().splits["train"])
     for row, post in enumerate(POSTS):
         alone = evaluate(fcam, task((post,), label=Y[row : row + 1]).splits["train"])
-        for paradigm in PARADIGMS:
+        for paradigm in PAPER:
             for name in ("a_z", "s_y", "loss"):
                 wanted = getattr(together[paradigm], name)[row]
                 assert getattr(alone[paradigm], name)[0] == pytest.approx(wanted, rel=1e-11)
 
 
-@pytest.mark.parametrize("paradigm", PARADIGMS)
+@pytest.mark.parametrize("paradigm", PAPER)
 def test_word_order_matters_to_the_transformer_alone(paradigm: str) -> None:
     one, other = task(([5, 2, 9, 1],), label=Y[:1]).splits["train"], task(([9, 1, 2, 5],), label=Y[:1]).splits["train"]
     simple, transformer = model("embedding"), model("transformer")
@@ -153,12 +136,12 @@ def test_one_word_512_words_and_unknown_words_only(encoder: str) -> None:
     fcam = model(encoder)
     long = [1 + i % (NUM_WORDS - 1) for i in range(512)]
     scores = evaluate(fcam, task(([4], long, [0, 0, 0])).splits["train"])
-    for paradigm in PARADIGMS:
+    for paradigm in PAPER:
         assert np.isfinite(scores[paradigm].loss).all()
         assert scores[paradigm].a_z[0] == pytest.approx(1.0, abs=1e-12)
         assert 0 < scores[paradigm].a_z[1] < 1
     for name in ("s_y", "loss"):  # with one word all paradigms are one
-        values = [getattr(scores[paradigm], name)[0] for paradigm in PARADIGMS]
+        values = [getattr(scores[paradigm], name)[0] for paradigm in PAPER]
         assert max(values) - min(values) < 1e-12
     if encoder == "embedding":  # three times the same zero vector
         assert scores["soft"].a_z[2] == pytest.approx(1 / 3, abs=1e-12)

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import special, stats
+from scipy import special
 from torch import Tensor, nn
 
 from fcamlib.config import Experiment
 from fcamlib.data.sdc import Bank, SDCData, every_occurrence
-from fcamlib.evaluation import Scores, batch_scores, evaluate, evaluating
-from fcamlib.fcam import FCAM, PARADIGMS
+from fcamlib.evaluation import Scores, evaluate, evaluating
+from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics
+from fcamlib.paradigms import PAPER
 from fcamlib.running import build_model
 from fcamlib.running import data as drawn
 
@@ -128,7 +129,7 @@ def test_scores_by_hand(by_hand: tuple[FCAM, SDCData]) -> None:
     # Weighted sums of log probabilities: odds 3^(-1/2 + 1/4) of the first class, 3^(3/4 - 1/8) of the second.
     assert_allclose(scores["soft"].s_y, [1 / (1 + 3**0.25), 1 / (1 + 3**-0.625)])
     assert_allclose(scores["soft"].loss, [log(1 + 3**0.25), log(1 + 3**-0.625)])
-    for paradigm in PARADIGMS:
+    for paradigm in PAPER:
         assert scores[paradigm].prediction_hit.tolist() == [False, True]
 
 
@@ -162,28 +163,13 @@ def test_summary_by_hand() -> None:
     assert none == pytest.approx({"loss": 2.0, "accuracy": 0.6})
 
 
-def test_probabilities_and_entropies_belong_to_the_attention_and_prediction() -> None:
-    model, data = mlp(None), vectors(masked=True)
-    assert data.mask is not None
-    for paradigm, scores in evaluate(model, data, numerics=FLOAT64).items():
-        assert_allclose(scores.prob.sum(axis=1), 1.0, atol=1e-12)
-        assert (scores.prob.argmax(axis=1) == scores.prediction).all()
-        own = scores.prob[np.arange(len(data)), data.label.numpy()]
-        assert_allclose(own, scores.s_y, atol=1e-12, err_msg=paradigm)
-        logits = model.focus_model(data.bank.rows(data.segments.flatten(), torch.float64)).view(data.segments.shape)
-        found = zip(logits.detach().numpy(), data.mask.numpy(), scores.entropy, scores.max_attention, strict=True)
-        for row, mask, entropy, largest in found:
-            assert entropy == pytest.approx(stats.entropy(special.softmax(row[mask])), abs=1e-12)
-            assert largest == pytest.approx(special.softmax(row[mask]).max(), abs=1e-12)
-
-
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("encoder", [None, nn.Tanh(), Contrast()], ids=["bare", "context-free", "contextual"])
 def test_deduplicated_equals_plain(encoder: nn.Module | None, masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fcamlib.numerics.ROWS", 5)  # divides neither the segments nor the instances
     model, data = mlp(encoder), vectors(masked=masked)
     together = evaluate(model, data, numerics=FLOAT64)
-    for paradigm in PARADIGMS:
+    for paradigm in PAPER:
         expected = plain(model, data, paradigm)
         assert_same(together[paradigm], expected, atol=1e-12)
         assert_same(evaluate(model, data, [paradigm], FLOAT64)[paradigm], expected, atol=1e-12)
@@ -199,30 +185,9 @@ def test_deduplicated_equals_plain_on_pictures_in_float32(layout: str, monkeypat
     task = drawn(config.data, seed=0)
     model = build_model(config, task)
     scores = evaluate(model, task.splits["test"], numerics=Numerics.of(config.training))
-    for paradigm in PARADIGMS:
+    for paradigm in PAPER:
         assert scores[paradigm].s_y.dtype == np.float32
         assert_same(scores[paradigm], plain(model, task.splits["test"], paradigm, torch.float32))
-
-
-@pytest.mark.parametrize("encoder", [None, Contrast()], ids=["bare", "contextual"])
-def test_masked_equals_removed(encoder: nn.Module | None) -> None:
-    model, data = mlp(encoder), vectors(masked=True)
-    masked = evaluate(model, data, numerics=FLOAT64)
-    assert data.mask is not None
-    for number in range(len(data)):
-        kept = data.mask[number]
-        one = SDCData(
-            data.bank,
-            data.segments[number, kept][None],
-            data.label[[number]],
-            (data.foreground[number] & kept)[kept][None],
-        )
-        removed = evaluate(model, one, numerics=FLOAT64)
-        for paradigm in PARADIGMS:
-            for field in fields(Scores):
-                pair = (getattr(s[paradigm], field.name) for s in (masked, removed))
-                found, expected = pair
-                assert_allclose(found[number], expected[0], atol=1e-12, err_msg=field.name)
 
 
 def test_order_of_segments_and_of_instances_does_not_matter() -> None:
@@ -231,7 +196,7 @@ def test_order_of_segments_and_of_instances_does_not_matter() -> None:
     backwards = torch.arange(len(data)).flip(0)
     before, after = evaluate(model, data, numerics=FLOAT64), evaluate(model, turned, numerics=FLOAT64)
     reversed_scores = evaluate(model, data.take(backwards), numerics=FLOAT64)
-    for paradigm in PARADIGMS:
+    for paradigm in PAPER:
         assert_same(after[paradigm], before[paradigm], atol=1e-12)
         for field in fields(Scores):
             found, expected = (getattr(s[paradigm], field.name) for s in (reversed_scores, before))
@@ -263,22 +228,11 @@ def test_each_distinct_segment_is_seen_once() -> None:
     assert sum(seen) == len(torch.unique(data.segments))
 
 
-def test_scores_of_training_are_those_of_evaluation() -> None:
-    model, data = mlp(), vectors()
-    rows, index = every_occurrence(data.segments)
-    for paradigm in PARADIGMS:
-        output = model(data.bank.rows(rows, torch.float64), index, paradigm)
-        with torch.no_grad():
-            scores = batch_scores(output, data, paradigm)
-        as_arrays = {field.name: getattr(scores, field.name).detach().numpy() for field in fields(Scores)}
-        assert_same(evaluate(model, data, [paradigm], FLOAT64)[paradigm], as_arrays, atol=1e-12)
-
-
 def test_bfloat16_scores_are_float32_and_near() -> None:
     model, data = mlp().float(), vectors()
     exact = evaluate(model, data)
     near = evaluate(model, data, numerics=Numerics(torch.device("cpu"), torch.float32, autocast=True))
-    for paradigm in PARADIGMS:
+    for paradigm in PAPER:
         assert near[paradigm].s_y.dtype == near[paradigm].a_z.dtype == np.float32
         assert_allclose(near[paradigm].s_y, exact[paradigm].s_y, atol=0.1)
         assert not np.array_equal(near[paradigm].s_y, exact[paradigm].s_y)

@@ -31,20 +31,17 @@ for block in blocks:
     ctypes.memset(block, 1, 2**20)
 for block in blocks:
     library.free(block)
-after = resident()
-numerics.give_back_memory()
-print(after - before, resident() - before)
+print(resident() - before)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="tells glibc")
-def test_freed_memory_is_kept_until_it_is_given_back() -> None:
+def test_freed_memory_is_kept_where_glibc_is_told() -> None:
     found = {}
     for how in ("kept", "default"):
         done = subprocess.run([sys.executable, "-c", HEAP, how], capture_output=True, text=True, check=True)
-        found[how] = [float(number) for number in done.stdout.split()]
-    assert 250 < found["kept"][0] < 300 and found["kept"][1] < 16
-    assert max(found["default"]) < 16
+        found[how] = float(done.stdout)
+    assert 250 < found["kept"] < 300 and found["default"] < 16
 
 
 def flushed(values: Tensor) -> list[float]:
@@ -73,12 +70,3 @@ def test_subnormal_numbers_are_flushed_in_every_thread_and_come_back(threads: in
 def test_rows_at_once_fill_the_budget_and_are_at_least_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numerics, "BUDGET", 1_000)
     assert [PLAIN.rows_at_once(each) for each in (0, 7, 1_000, 5_000)] == [1_000, 142, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [("flags : fpu avx512f avx512_bf16", True), ("flags : amx_bf16 sse", True), ("flags : fpu avx512f avx2", False)],
-)
-def test_processors_that_multiply_in_bfloat16(content: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pathlib.Path.read_text", lambda path, encoding: content)
-    assert numerics.has_fast_bfloat16() is expected

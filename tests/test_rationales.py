@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from fcamlib.data.sdc import Bank, SDCData
 from fcamlib.evaluation import evaluate
-from fcamlib.fcam import FCAM, PARADIGMS
+from fcamlib.fcam import FCAM
 from fcamlib.numerics import Numerics
+from fcamlib.paradigms import PAPER
 from fcamlib.rationales import TOP_K, agreement, auprc, most_attended, token_f1
 
 DOUBLE = Numerics(torch.device("cpu"), torch.float64)
@@ -80,7 +81,7 @@ def test_most_attended_takes_a_number_for_each_post() -> None:
     assert chosen.tolist() == [[True, False, False, False, False], [False, True, True, False, False]]
 
 
-@pytest.mark.parametrize("paradigm", PARADIGMS)
+@pytest.mark.parametrize("paradigm", PAPER)
 def test_faithfulness_equals_passes_over_shortened_posts(paradigm: str) -> None:
     model, posts, top_k = fcam(), data(), 2
     drops = []

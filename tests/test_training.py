@@ -18,9 +18,10 @@ from fcamlib.config import Phase, TrainingConfig
 from fcamlib.data.sdc import Bank, SDCData, SDCTask
 from fcamlib.errors import DivergenceError
 from fcamlib.evaluation import evaluate
-from fcamlib.fcam import FCAM, PARADIGMS
+from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics, reproducible
+from fcamlib.paradigms import PAPER
 from fcamlib.training import FitResult, fit
 
 M, K, D, N_TRAIN, BATCH = 3, 5, 7, 21, 8  # the last batch of an epoch has 5 instances
@@ -123,7 +124,7 @@ def by_hand(task: SDCTask, phases: tuple[Phase, ...], initial: Arrays) -> Arrays
     return focus, classifier
 
 
-@pytest.mark.parametrize("paradigm", PARADIGMS)
+@pytest.mark.parametrize("paradigm", PAPER)
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_descent_equals_updates_by_hand(task: SDCTask, paradigm: str, momentum: float) -> None:
     schedule = (phase(paradigm, epochs=2, momentum=momentum),)
@@ -166,7 +167,7 @@ def test_history_has_a_row_for_each_epoch(task: SDCTask) -> None:
     assert all(set(row) == {*keys, *measures, "seconds"} for row in rows)
 
 
-@pytest.mark.parametrize("paradigm", PARADIGMS)
+@pytest.mark.parametrize("paradigm", PAPER)
 def test_measures_are_those_of_the_model(task: SDCTask, paradigm: str) -> None:
     config = FLOAT64.model_copy(update={"batch_size": 100})
     model, result, _ = trained(task, phase(paradigm, 1), config=config)
@@ -186,7 +187,7 @@ def test_train_measures_weigh_instances_alike_in_uneven_batches(task: SDCTask) -
 
 def test_truth_about_the_foreground_is_never_trained_on(task: SDCTask) -> None:
     turned = changed(task, "train", foreground=task.splits["train"].foreground[:, [1, 2, 0]])
-    for paradigm in PARADIGMS:
+    for paradigm in PAPER:
         assert bits(trained(task, phase(paradigm))[0]) == bits(trained(turned, phase(paradigm))[0])
 
 
@@ -201,7 +202,7 @@ def test_masked_equals_removed(task: SDCTask) -> None:
             foreground=torch.cat([blank, data.foreground], dim=1),
             mask=torch.cat([blank, torch.ones_like(data.foreground)], dim=1),
         )
-    for paradigm in PARADIGMS:
+    for paradigm in PAPER:
         (model, plain, _), (wide, masked, _) = trained(task, phase(paradigm)), trained(padded, phase(paradigm))
         assert_allclose(weights(wide)[0], weights(model)[0], atol=1e-12)
         assert_allclose(weights(wide)[1], weights(model)[1], atol=1e-12)

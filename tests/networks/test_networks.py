@@ -37,10 +37,6 @@ def build(kind: str, name: str, seed: int = 0) -> nn.Module:
     return classification_network(name, SHAPES[name], K, generator(seed))
 
 
-def count(network: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in network.parameters())
-
-
 ALL = [("focus", name) for name in FOCUS_NETWORKS] + [("classifier", name) for name in CLASSIFICATION_NETWORKS]
 
 # Convolutions (out, in, size, size), then dense layers (out, in), in order.
@@ -63,16 +59,6 @@ WEIGHTS = {
     ("focus", "text50"): [(50, 7), (1, 50)],
     ("classifier", "text200"): [(200, 7), (K, 200)],
 }
-
-
-def test_parameter_counts_by_hand() -> None:
-    conv = 32 * 27 + 64 * 288 + 64 * 576  # no biases
-    assert count(focus_network("cifar10", PICTURE, generator())) == conv + 1024 * 512 + 512 * 64 + 640 + 10 == 613_866
-    assert count(focus_network("cifar100", PICTURE, generator())) == conv + 1024 * 512 + 512 * 64 + 64 == 613_280
-    small = (6 * 75 + 6) + (16 * 150 + 16) + (400 * 120 + 120) + (120 * 84 + 84) + (84 * 10 + 10) + (10 * 3 + 3)
-    assert count(classification_network("cifar10", PICTURE, 3, generator())) == small == 62_039
-    large = (16 * 75 + 16) + (32 * 400 + 32) + (800 * 120 + 120) + (120 * 50 + 50)
-    assert count(classification_network("cifar100", PICTURE, 50, generator())) == large == 116_218
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)
