@@ -13,7 +13,6 @@ from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
-from fcamlib.errors import UserError
 from fcamlib.paradigms import Style, style_of
 from fcamlib.plots.look import INK, NO_FOREGROUND, PageFigure, empty_card, paradigm_order, require_columns, styled
 from fcamlib.plots.panels import THIN, dotted, finished, interval_key, panels, paradigm_key, share_axis, tame
@@ -118,15 +117,10 @@ def curvature(spectrum: pd.DataFrame) -> PageFigure:
 
 def _over_time(frame: pd.DataFrame, measures: Mapping[str, str], log: str = "") -> PageFigure:
     """Measures over the time of the flow."""
-    fig, axes = panels(frame, "time", measures, "time $t$", rows="setting", height=_height(frame), log=log)
+    fig, axes = panels(frame, "time", measures, "time $t$", rows="setting", log=log)
     for ax in axes:
         ax.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4), useMathText=True)
     return finished(fig, axes, paradigm_key(frame))
-
-
-def _height(frame: pd.DataFrame) -> float:
-    """Inches for a row of panels per setting, and the key."""
-    return 0.8 + 2.5 * frame["setting"].nunique()
 
 
 @styled
@@ -135,7 +129,7 @@ def speed_ratios(ratios: pd.DataFrame) -> PageFigure:
 
     Columns: setting, paradigm (whose path it is), alpha in (0, 1), mu_ratio and nu_ratio, both positive.
     """
-    fig, axes = panels(ratios, "alpha", RATIOS, ATTENTION, rows="setting", height=_height(ratios), log="xy")
+    fig, axes = panels(ratios, "alpha", RATIOS, ATTENTION, rows="setting", log="xy")
     key = [*paradigm_key(ratios), dotted(axes, "equally fast", y=1.0)]
     return finished(fig, axes, key, heading="at the points along the path of")
 
@@ -155,11 +149,10 @@ def phase_portrait(curves: pd.DataFrame, points: pd.DataFrame | None = None) -> 
     if points is not None:
         note = f"lines: closed form; marks: training, n = {points['seed'].nunique()} seeds"
         for (setting, name), dots in points.groupby(["setting", "paradigm"]):
-            look = style_of(str(name))
-            shape: Any = {"marker": look.marker, "mec": look.color, "mfc": "none", "mew": 0.9, "ms": 4.5}
-            axes[settings.index(str(setting))].plot(
-                dots["mu"], dots["nu"], ls="", alpha=0.75, gid=f"points-{name}", **shape
-            )
+            look = looks[str(name)]
+            shape: Any = {"marker": look.marker, "mec": look.color, "mfc": "none", "mew": 0.9, "ms": 4.5, "ls": ""}
+            ax = axes[settings.index(str(setting))]
+            ax.plot(dots["mu"], dots["nu"], alpha=0.75, gid=f"points-{name}", **shape)
     for ax in axes:
         ax.set(xlim=(0, None), ylim=(0, None))
     return finished(fig, axes, paradigm_key(curves), heading=note)
@@ -173,8 +166,6 @@ def cost_over_segments(costs: pd.DataFrame, ways: Mapping[str, str]) -> PageFigu
     gives each way its heading.
     """
     require_columns(costs, "costs", ("paradigm", "way", "num_segments", "low", "high", *COSTS))
-    if unknown := sorted(set(costs["way"]) - set(ways)):
-        raise UserError(f"costs column 'way' holds {', '.join(unknown)}; give a heading for each in ways.")
     shown = costs.assign(way=pd.Categorical(costs["way"], list(ways))).sort_values(["way", "num_segments"])
     fig, axes = panels(shown, "num_segments", COSTS, "segments $m$", columns="way", log="xy")
     for ax in axes[: len(axes) // 2]:

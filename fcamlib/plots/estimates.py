@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from fcamlib.paradigms import Style, style_of
 from fcamlib.plots.look import (
     BODY_SIZE,
     CARD,
-    DOT,
     FAINT_INK,
     INK,
     NOTE_SIZE,
@@ -37,14 +35,12 @@ REFERENCES = {
     "gated-abmil": Style(name="gated-abmil", label="gated ABMIL", color=FAINT_INK, marker="X"),
 }
 # Shape and colour say the same, so that the figure reads in black and white too.
-VERDICT_STYLE: Mapping[str, dict[str, Any]] = MappingProxyType(
-    {
-        "supported": {"marker": "o", "color": "#1f7a4d", "markerfacecolor": "#1f7a4d", "markersize": 9},
-        "inconclusive": {"marker": "o", "color": FAINT_INK, "markerfacecolor": CARD, "markersize": 8},
-        "contradicted": {"marker": "X", "color": "#b3261e", "markerfacecolor": "#b3261e", "markersize": 10},
-        "not tested": {"marker": "_", "color": FAINT_INK, "markerfacecolor": FAINT_INK, "markersize": 8},
-    }
-)
+VERDICT_STYLE: dict[str, dict[str, Any]] = {
+    "supported": {"marker": "o", "color": "#1f7a4d", "markerfacecolor": "#1f7a4d", "markersize": 9},
+    "inconclusive": {"marker": "o", "color": FAINT_INK, "markerfacecolor": CARD, "markersize": 8},
+    "contradicted": {"marker": "X", "color": "#b3261e", "markerfacecolor": "#b3261e", "markersize": 10},
+    "not tested": {"marker": "_", "color": FAINT_INK, "markerfacecolor": FAINT_INK, "markersize": 8},
+}
 VERDICT_ROW = 0.34  # inches, for a name of two lines
 VERDICT_LINE = 56  # letters of a name that fit beside the marks
 VERDICT_SHARE = 0.62  # of the width, for the names of the tasks
@@ -55,7 +51,7 @@ def accuracy_saif_summary(table: pd.DataFrame) -> PageFigure:
     """Accuracy (open marker) and SAIF (filled) of each paradigm with every mean printed, a panel per data set.
 
     `table` has a row per dataset (shown as written), paradigm and metric ("accuracy" or "saif"): mean, low and high in
-    [0, 1], empty for a single seed, n, the seeds, and optionally values, a list of theirs, drawn as dots.
+    [0, 1], empty for a single seed, and n, the seeds.
     """
     require_columns(table, "table", ("dataset", "paradigm", "metric", "mean", "low", "high", "n"))
     names, datasets = paradigm_order(table["paradigm"]), list(dict.fromkeys(table["dataset"]))
@@ -103,9 +99,6 @@ def _draw_estimate(ax: Axes, y: float, row: Mapping[Any, Any]) -> None:
     low, high = (min(1.0, max(0.0, float(row[end]))) if row[end] == row[end] else mean for end in ("low", "high"))
     if low < high:
         ax.plot([low, high], [y, y], color=look.color, lw=2.2, gid=f"interval-{name}")
-    seeds = row.get("values")
-    if isinstance(seeds, list | np.ndarray) and len(seeds) > 1:
-        ax.plot(seeds, np.full(len(seeds), y + 0.14), color=look.color, gid=f"seeds-{name}", **DOT)
     fill = look.color if row["metric"] == "saif" else CARD
     shown: Any = {"color": look.color, "marker": look.marker, "mfc": fill, "mew": 1.8, "ms": 7.5, "clip_on": False}
     ax.plot([mean], [y], gid=f"point-{name}", **shown)
@@ -128,7 +121,8 @@ def crossval_accuracy(histories: Mapping[str, pd.DataFrame]) -> PageFigure:
         ax.set_visible(False)
     for ax, (title, history) in zip(axes.flat, sorted(histories.items()), strict=False):
         require_columns(history, f"histories[{title!r}]", ("repeat", "fold", "method", "n", "accuracy"))
-        looks = [REFERENCES.get(name) or style_of(name) for name in _methods(history)]
+        names = sorted(paradigm_order(history["method"]), key=lambda name: name in REFERENCES)  # references last
+        looks = [REFERENCES.get(name) or style_of(name) for name in names]
         for place, look in enumerate(looks):
             values = _repeats(history[history["method"] == look.name])
             spread = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else np.zeros(1)
@@ -143,11 +137,6 @@ def crossval_accuracy(histories: Mapping[str, pd.DataFrame]) -> PageFigure:
     for ax in axes[:, 0]:
         ax.set_ylabel("accuracy")
     return fig
-
-
-def _methods(history: pd.DataFrame) -> list[str]:
-    """Methods that occur: paradigms, then references."""
-    return sorted(paradigm_order(history["method"]), key=lambda name: name in REFERENCES)
 
 
 def _repeats(part: pd.DataFrame) -> Float[np.ndarray, " R"]:

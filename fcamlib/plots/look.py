@@ -4,7 +4,6 @@ import datetime
 import json
 import os
 import re
-import shlex
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -160,16 +159,9 @@ def require_columns(table: pd.DataFrame, field: str, columns: Sequence[str]) -> 
 
 
 def save(fig: Figure, name: str, folder: str | os.PathLike[str], provenance: Mapping[str, object]) -> Path:
-    """Write `<name>.svg`, `<name>.png` and, where both are there, `<name>.json`; return the SVG's path.
+    """Write `<name>.svg`, `<name>.png` and `<name>.json` with the provenance, all or none; return the SVG's path.
 
-    The same figure gives the same bytes at every save. Each file is written whole or not at all.
-
-    Parameters
-    ----------
-    name : str
-        File name without ending: lower-case letters, digits, hyphens and underscores.
-    provenance : mapping
-        What the figure was drawn from; must fit into JSON.
+    The same figure gives the same bytes at every save.
     """
     if NAME_PATTERN.fullmatch(name) is None:
         raise UserError(f"name is {name!r}; use lower-case letters, digits, hyphens and underscores.")
@@ -202,21 +194,15 @@ def save(fig: Figure, name: str, folder: str | os.PathLike[str], provenance: Map
     return target / f"{name}.svg"
 
 
-def show(fig: Figure, name: str, results: Any = (), parameters: Mapping[str, Any] | None = None) -> None:
+def show(fig: Figure, name: str, results: Any = ()) -> None:
     """Save the figure into `paths.figures_dir()` and display it with a folded line that says how it was made.
 
-    Parameters
-    ----------
-    name : str
-        As in `save`.
-    results : stored result, sequence of them, mapping of titles to sequences, or a record with its own "computed"
-        What the figure was drawn from; none where the notebook computed it.
-    parameters : mapping, optional
-        What the figure depends on; by default the notebook's parameters.
+    `results` are what it was drawn from: a stored result, several, or those of each title; none where the notebook
+    computed it. A mapping with the key "computed" is a record of its own.
     """
     from IPython.display import display
 
-    record = _record(name, results, parameters)
+    record = _record(name, results)
     save(fig, name, paths.figures_dir(), record)
     display(fig)
     text = f"how it was made: {record['rerun'] or 'outside of the notebooks'}"
@@ -249,27 +235,25 @@ def _short(commit: str) -> str:
     return commit[:7] + ("+" if commit.endswith("+") else "") if commit else "none"
 
 
-def _record(name: str, results: Any, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
+def _record(name: str, results: Any) -> dict[str, Any]:
     """What is kept beside a figure: notebook, results with commit and date, parameters, and the command."""
-    own = dict(results) if isinstance(results, Mapping) and "computed" in results else {}
+    stem, values, changed = _session(name)
+    own: Mapping[str, Any] = results if isinstance(results, Mapping) and "computed" in results else {}
     groups: dict[str, list[Any]] = dict(results) if isinstance(results, Mapping) and not own else {}
     for result in () if groups or own else results if isinstance(results, Iterable) else (results,):
         groups.setdefault(result.summary["title"], []).append(result)
-    stem, values, options = _session(name)
-    command = ["papermill", f"notebooks/{stem}.ipynb", "out.ipynb", *options]
-    record: dict[str, Any] = figure_record(stem, groups, shlex.join(command))
-    record["parameters"] = dict(parameters or values)
+    record: dict[str, Any] = figure_record(stem, groups, parameters=changed) | {"parameters": values}
     if not stem:
         record |= {"notebook": "", "rerun": ""}
     if not groups:
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         here = {"data": "what is shown", "recorded": False, "commits": [paths.commit()], "dates": [today]}
         record["computed"] = [here]
-    return record | own
+    return record | dict(own)
 
 
-def _session(figure: str) -> tuple[str, dict[str, Any], list[str]]:
-    """Notebook that shows a figure, its parameters in this session, and papermill's options for changed ones."""
+def _session(figure: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Notebook that shows a figure, its parameters in this session, and those that differ from the notebook's own."""
     from IPython.core.getipython import get_ipython
 
     shell, root = get_ipython(), paths.checkout()
@@ -285,11 +269,5 @@ def _session(figure: str) -> tuple[str, dict[str, Any], list[str]]:
             injected = "\n".join(source for source in names.get("In", ()) if source.startswith("# Parameters"))
             wanted = [*usual, *re.findall(r"^(\w+) = ", injected, re.MULTILINE)]
             values = {name: names[name] for name in wanted if name in names}
-            changed = {name: value for name, value in values.items() if name not in usual or value != usual[name]}
-            return path.stem, values, [part for item in changed.items() for part in ("-p", item[0], _as_text(item[1]))]
-    return "", {}, []
-
-
-def _as_text(value: Any) -> str:
-    """A parameter as it is written behind `-p`."""
-    return value if isinstance(value, str) else json.dumps(value) if isinstance(value, list | dict) else str(value)
+            return path.stem, values, {n: v for n, v in values.items() if n not in usual or str(v) != str(usual[n])}
+    return "", {}, {}

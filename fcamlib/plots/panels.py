@@ -57,27 +57,15 @@ def panels(
     hue: str = "paradigm",
     looks: Mapping[Any, Style] | None = None,
     theory: pd.DataFrame | None = None,
-    height: float = 5.0,
+    height: float | None = None,
     **drawing: Any,
 ) -> tuple[PageFigure, list[Axes]]:
     """Measures over `x`, a panel each and a curve a value of `hue`: means over seeds, intervals, seeds as dots.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        Columns `x`, `hue` and the measures, of which missing values are left out; `seed` where there are several.
-    measures : mapping
-        Column -> its name in the figure.
-    rows, columns : str
-        Column that divides the panels further: a row a value, or a column a value.
-    looks : mapping, optional
-        Value of `hue` -> its style; the paradigms' own by default.
-    theory : pandas.DataFrame, optional
-        Closed forms: columns as in `frame`, without seed.
-    height : float
-        Inches.
-    drawing
-        `dense`, `shares` and `log` of `draw_panel`.
+    `frame` has the columns `x`, `hue`, the measures (missing values are left out) and, where there are several, `seed`;
+    `theory`, closed forms, has them without seed. `measures` and `looks` hold a measure's name and the style of a value
+    of `hue`, by default the paradigms'. `rows` or `columns` names a column that divides the panels further. `drawing`
+    is what `draw_panel` takes.
     """
     divided = rows or columns
     require_columns(frame, "the table", [name for name in (hue, x, *measures, divided) if name])
@@ -85,6 +73,7 @@ def panels(
     groups = list(dict.fromkeys(frame[divided])) if divided else [""]
     cells = [(m, g) for g in groups for m in measures] if rows else [(m, g) for m in measures for g in groups]
     across = len(measures) if rows else len(groups) if columns else min(2, len(measures))
+    height = height or (0.8 + 2.5 * len(groups) if rows else 5.0)
     fig = PageFigure(figsize=(PAGE_WIDTH, height), layout="constrained")
     shared = len(measures) > 1 and not rows
     sharey: Any = "row" if columns and shared else False
@@ -119,16 +108,10 @@ def draw_panel(
     shares: bool = False,
     log: str = "",
 ) -> None:
-    """Draw the curves of one panel.
+    """Draw the curves of one panel; `log` names the logarithmic axes.
 
-    Parameters
-    ----------
-    dense : bool
-        Whether `x` is so fine that intervals make a band; otherwise they are bars, side by side.
-    shares : bool
-        Whether measures lie in [0, 1]: no interval leaves it, and the axis begins below the lowest value.
-    log : str
-        Logarithmic axes: "x", "y", "xy" or none.
+    Intervals make a band where `x` is `dense`; otherwise they are bars, side by side. Of `shares` none leaves [0, 1],
+    and the axis begins below the lowest value.
     """
     for axis in log:
         getattr(ax, f"set_{axis}scale")("log", nonpositive="mask")
@@ -141,14 +124,13 @@ def draw_panel(
             beside = SHIFT * (turn - (len(looks) - 1) / 2) if crowded else 0.0
             places = places * (high / low) ** beside if "x" in log else places + beside * (high - low)
             shown = _spread(np.log(places) if "x" in log else places, turn / len(looks))
-            _draw_curve(
-                ax, places, seeds, shown, look, name, joined=dense or theory is None, dense=dense, shares=shares
-            )
+            line: Any = look.linestyle if dense or theory is None else ""
+            mean: Any = {"ls": line, "marker": look.marker, "markevery": shown, "ms": 5.5, "gid": f"mean-{name}"}
+            _draw_curve(ax, places, seeds, seed_band(seeds, shares), look.color, mean, dense)
         if theory is not None:
             form = theory[theory[hue] == value].sort_values(x)
-            shape: Any = (
-                {"c": INK, "lw": 0.8, "ls": THIN, "zorder": 4} if dense else {"c": look.color, "ls": look.linestyle}
-            )
+            thin: Any = {"c": INK, "lw": 0.8, "ls": THIN, "zorder": 4}
+            shape: Any = thin if dense else {"c": look.color, "ls": look.linestyle}
             ax.plot(form[x], form[measure], gid=f"theory-{name}", **shape)
     for letter in log:
         log_ticks(getattr(ax, f"{letter}axis"))
@@ -168,24 +150,22 @@ def _draw_curve(
     ax: Axes,
     x: Float[np.ndarray, " T"],
     seeds: Float[np.ndarray, "R T"],
-    shown: list[int],
-    look: Style,
-    name: str,
-    joined: bool,
+    band: Float[np.ndarray, "3 T"],
+    color: str,
+    mean: dict[str, Any],
     dense: bool,
-    shares: bool,
 ) -> None:
     """Draw the mean, its interval where there are several seeds, and few seeds as dots where the mean has markers."""
-    mean, low, high = seed_band(seeds, shares)
-    line: Any = look.linestyle if joined else ""
-    ax.plot(x, mean, c=look.color, ls=line, marker=look.marker, markevery=shown, ms=5.5, gid=f"mean-{name}")
+    value, low, high = band
+    name, shown = mean["gid"].removeprefix("mean-"), mean["markevery"]
+    ax.plot(x, value, c=color, **mean)
     if len(seeds) > 1 and dense:
-        ax.fill_between(x, low, high, color=look.color, alpha=0.16, lw=0, gid=f"band-{name}")
+        ax.fill_between(x, low, high, color=color, alpha=0.16, lw=0, gid=f"band-{name}")
     elif len(seeds) > 1:
-        ax.vlines(x, low, high, color=look.color, lw=1.4, gid=f"band-{name}")
+        ax.vlines(x, low, high, color=color, lw=1.4, gid=f"band-{name}")
     if 1 < len(seeds) < DOTS_BELOW:
         dots = np.broadcast_to(x[shown], (len(seeds), len(shown)))
-        ax.plot(dots.ravel(), seeds[:, shown].ravel(), color=look.color, gid=f"seeds-{name}", **DOT)
+        ax.plot(dots.ravel(), seeds[:, shown].ravel(), color=color, gid=f"seeds-{name}", **DOT)
 
 
 def _spread(x: Float[np.ndarray, " T"], turn: float) -> list[int]:

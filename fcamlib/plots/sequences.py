@@ -13,17 +13,7 @@ from numpy.typing import ArrayLike
 
 from fcamlib.errors import UserError
 from fcamlib.paradigms import style_of
-from fcamlib.plots.look import (
-    CARD,
-    FAINT_INK,
-    INK,
-    NOTE_SIZE,
-    PAGE_WIDTH,
-    RULE,
-    PageFigure,
-    by_paradigm,
-    styled,
-)
+from fcamlib.plots.look import CARD, FAINT_INK, INK, NOTE_SIZE, PAGE_WIDTH, RULE, PageFigure, by_paradigm, styled
 
 CHANNEL_LINES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (4, 1.2, 1, 1.2)))
 HATCHES = ("", "////", "....", "xxxx")  # for readers without colours

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -38,26 +38,11 @@ class Member:
     learning_rate: float
 
 
-@dataclass(frozen=True)
-class Measures:
-    """Measures of every seed and member at one moment: (R, G) each."""
-
-    loss: Float[Tensor, "R G"]  # mean over the training instances, nats
-    incentive: Float[Tensor, "R G"]  # [L(alpha) - L(alpha + 0.01)] / 0.01 at the same classifier (F8)
-    incentive_exact: Float[Tensor, "R G"]  # -dL/dalpha (F9)
-
-
 class FixedFocusData:
-    """Training data of several seeds with the weights that hold the focus.
+    """Training data of several seeds, of equal sizes, with the weights that hold the focus.
 
     The foreground's weight alpha is spread evenly over an instance's foreground segments, 1 - alpha evenly over the
     others; padding has none.
-
-    Parameters
-    ----------
-    splits : sequence of SDCData
-        One per seed, on the same device, of equal numbers of instances and places.
-    numerics : Numerics
     """
 
     def __init__(self, splits: Sequence[SDCData], numerics: Numerics) -> None:
@@ -65,15 +50,12 @@ class FixedFocusData:
         self.num_instances, self.num_segments = len(splits[0]), splits[0].num_segments
         self.label = torch.stack([split.label for split in splits])  # (R, n)
         even = [_even_weights(split, numerics.dtype) for split in splits]
-        self.on_foreground = torch.stack([foreground for foreground, _ in even])  # (R, n, M)
-        self.on_background = torch.stack([background for _, background in even])
-        self._sums: tuple[Tensor, Tensor] | None = None
+        self.on_foreground, self.on_background = map(torch.stack, zip(*even, strict=True))  # (R, n, M)
 
-    def sums(self) -> tuple[Tensor, Tensor]:
-        """Mean foreground and mean background segment of every instance, (R, n, ...) each, made once."""
-        if self._sums is None:
-            self._sums = self._summed(self.on_foreground), self._summed(self.on_background)
-        return self._sums
+    @cached_property
+    def sums(self) -> tuple[Float[Tensor, "R n ..."], Float[Tensor, "R n ..."]]:
+        """Mean foreground and mean background segment of every instance."""
+        return self._summed(self.on_foreground), self._summed(self.on_background)
 
     def _summed(self, weights: Float[Tensor, "R n M"]) -> Float[Tensor, "R n ..."]:
         return torch.stack([
@@ -115,15 +97,7 @@ def _even_weights(split: SDCData, dtype: torch.dtype) -> tuple[Float[Tensor, "n 
 
 
 class Ensemble(ABC):
-    """Members of one paradigm in training, for every seed.
-
-    Parameters
-    ----------
-    networks : sequence of modules
-        One per seed: the initial weights that its members share, on the device and in the format of training.
-    members : sequence of Member
-    momentum : float
-    """
+    """Members of one paradigm in training; `networks` hold the initial weights of each seed."""
 
     def __init__(self, networks: Sequence[nn.Module], members: Sequence[Member], momentum: float) -> None:
         self.members, self.momentum, self.network = list(members), momentum, networks[0]
@@ -152,7 +126,7 @@ class Ensemble(ABC):
 
     @abstractmethod
     def measures(self, data: FixedFocusData, index: Int[Tensor, "R B"]) -> Float[Tensor, "3 R G"]:
-        """Sums over some instances of loss, measured and exact incentive of each member, in float64."""
+        """Sums of loss, measured and exact incentive over some instances, in float64."""
 
     @abstractmethod
     def size(self, data: FixedFocusData) -> int:
@@ -168,14 +142,14 @@ class Ensemble(ABC):
                 velocity = self.velocity[name].mul_(self.momentum).add_(gradient)
                 weight.sub_(velocity * self.rates.view(1, -1, *(1,) * (weight.dim() - 2)))
 
-    def measure(self, data: FixedFocusData) -> Measures:
-        """Loss and incentive on all training instances."""
+    def measure(self, data: FixedFocusData) -> Float[Tensor, "3 R G"]:
+        """Mean loss in nats, measured incentive (F8) and exact incentive (F9) on all training instances."""
         at_once = max(64, data.numerics.rows_at_once(BYTES * len(data.splits) * len(self.members) * self.size(data)))
         totals = torch.zeros(3, len(data.splits), len(self.members), dtype=torch.float64, device=self.alpha.device)
         for part in torch.arange(data.num_instances, device=self.alpha.device).split(at_once):
             with data.numerics.autocasting():
                 totals += self.measures(data, part.expand(len(data.splits), -1))
-        return Measures(*(totals / data.num_instances))
+        return totals / data.num_instances
 
     def logits(self, inputs: Tensor, shared: bool) -> Float[Tensor, "R G N K"]:
         """Class logits of every member, float32 or better: inputs (R, G, N, ...), or (R, N, ...) for all members.
@@ -206,16 +180,14 @@ class Ensemble(ABC):
 
 
 class Soft(Ensemble):
-    """Members that classify the weighted sum of an instance's segments."""
+    """Members that classify the weighted sum of an instance's segments; the exact incentive by autograd."""
 
-    def losses(self, data: FixedFocusData, index: Int[Tensor, "R B"]) -> Float[Tensor, "R G B"]:
-        """Cross-entropy of alpha x_foreground + (1 - alpha) x_background."""
-        return self._losses(data, index, self.alpha)
-
-    def _losses(self, data: FixedFocusData, index: Int[Tensor, "R B"], alpha: Tensor) -> Float[Tensor, "R G B"]:
-        """The losses at alpha (G,) or (R, G)."""
-        seeds = torch.arange(len(index), device=index.device)[:, None]
-        foreground, background = (mean[seeds, index][:, None] for mean in data.sums())  # (R, 1, B, ...)
+    def losses(
+        self, data: FixedFocusData, index: Int[Tensor, "R B"], alpha: Tensor | None = None
+    ) -> Float[Tensor, "R G B"]:
+        """Cross-entropy of alpha x_foreground + (1 - alpha) x_background, alpha (G,) or (R, G)."""
+        seeds, alpha = torch.arange(len(index), device=index.device)[:, None], self.alpha if alpha is None else alpha
+        foreground, background = (mean[seeds, index][:, None] for mean in data.sums)  # (R, 1, B, ...)
         shaped = alpha.to(foreground.dtype).view(-1, len(self.members), *(1,) * (foreground.dim() - 2))
         logits = self.logits(background + shaped * (foreground - background), shared=False)  # (R, G, B, K)
         label = data.label[seeds, index][:, None].expand(logits.shape[:3])
@@ -223,75 +195,44 @@ class Soft(Ensemble):
         return losses.view(label.shape)
 
     def measures(self, data: FixedFocusData, index: Int[Tensor, "R B"]) -> Float[Tensor, "3 R G"]:
-        """The sums, with the derivative in alpha by automatic differentiation."""
         alpha = self.alpha.expand(len(index), -1).clone().requires_grad_()  # (R, G)
-        loss = self._losses(data, index, alpha).double().sum(dim=2)
+        loss = self.losses(data, index, alpha).double().sum(dim=2)
         (slope,) = torch.autograd.grad(loss.sum(), alpha)
         with torch.no_grad():
-            moved = self._losses(data, index, alpha + self.shift).double().sum(dim=2)
+            moved = self.losses(data, index, alpha + self.shift).double().sum(dim=2)
         return torch.stack([loss.detach(), (loss.detach() - moved) / self.shift, -slope])
 
     def size(self, data: FixedFocusData) -> int:
-        """A segment, eightfold for what the network makes of it."""
-        return 8 * data.sums()[0][0, 0].numel()
+        return 8 * data.sums[0][0, 0].numel()  # eightfold for what the network makes of a segment
 
 
 @dataclass(frozen=True)
 class Pooling:
-    """How a paradigm turns the log-likelihoods of single segments into its loss.
+    """How a paradigm turns the log-likelihoods of single segments into its loss."""
 
-    Parameters
-    ----------
-    pool : (values (R, G, B, M), weights (R, 1, B, M) that sum to 1 over M) -> (R, G, B)
-        One log-likelihood for an instance's foreground, or for its background.
-    join : (own, other, alpha) -> (R, G, B)
-        Minus the loss, from foreground and background.
-    slope : (own, other, joined) -> (R, G, B)
-        The derivative of `join` in alpha (F9).
-    """
-
-    pool: Callable[[Tensor, Tensor], Tensor]
-    join: Callable[[Tensor, Tensor, Tensor], Tensor]
-    slope: Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-HARD = Pooling(
-    pool=lambda values, weights: (weights * values).sum(dim=3),
-    join=lambda own, other, alpha: alpha * own + (1.0 - alpha) * other,
-    slope=lambda own, other, joined: own - other,
-)
-LVML = Pooling(
-    pool=lambda values, weights: torch.logsumexp(weights.log() + values, dim=3),
-    join=lambda own, other, alpha: torch.logaddexp(alpha.log() + own, (1.0 - alpha).log() + other),
-    slope=lambda own, other, joined: (own - joined).exp() - (other - joined).exp(),
-)
+    pool: Callable[[Tensor, Tensor], Tensor]  # values (R, G, B, M) and weights (R, 1, B, M) -> (R, G, B)
+    join: Callable[[Tensor, Tensor, Tensor], Tensor]  # foreground's, background's and alpha -> minus the loss
+    slope: Callable[[Tensor, Tensor, Tensor], Tensor]  # foreground's, background's and joined -> derivative of `join`
 
 
 class Segments(Ensemble):
-    """Members that classify each segment alone."""
+    """Members that classify each segment alone; the exact incentive in closed form (F9)."""
 
-    def __init__(
-        self, networks: Sequence[nn.Module], members: Sequence[Member], momentum: float, pooling: Pooling
-    ) -> None:
-        super().__init__(networks, members, momentum)
-        self.pooling = pooling
+    pooling: Pooling
 
     def losses(self, data: FixedFocusData, index: Int[Tensor, "R B"]) -> Float[Tensor, "R G B"]:
-        """Minus the joined log-likelihoods."""
         own, other = self._parts(data, index)
         return -self.pooling.join(own, other, self.alpha.to(own.dtype)[:, None])
 
     @torch.no_grad()
     def measures(self, data: FixedFocusData, index: Int[Tensor, "R B"]) -> Float[Tensor, "3 R G"]:
-        """The sums, with the derivative in closed form (F9)."""
         own, other = (part.double() for part in self._parts(data, index))
         alpha, shift = self.alpha[:, None], self.shift[:, None]
         joined, moved = (self.pooling.join(own, other, at) for at in (alpha, (alpha + shift).clamp(0.0, 1.0)))
         return torch.stack([-joined, (moved - joined) / shift, self.pooling.slope(own, other, joined)]).sum(dim=3)
 
     def size(self, data: FixedFocusData) -> int:
-        """The class logits of an instance's segments."""
-        return data.num_segments * int(list(self.network.parameters())[-1].shape[0])
+        return data.num_segments * int(list(self.network.parameters())[-1].shape[0])  # class logits
 
     def _parts(self, data: FixedFocusData, index: Int[Tensor, "R B"]) -> tuple[Tensor, Tensor]:
         """Pooled log-likelihoods of foreground and background, (R, G, B) each."""
@@ -309,8 +250,24 @@ class Segments(Ensemble):
         return self.pooling.pool(values, own), self.pooling.pool(values, other)
 
 
-ENSEMBLES: dict[str, Callable[[Sequence[nn.Module], Sequence[Member], float], Ensemble]] = {
-    "soft": Soft,
-    "hard": partial(Segments, pooling=HARD),
-    "lvml": partial(Segments, pooling=LVML),
-}
+class Hard(Segments):
+    """Weighted sums of log-likelihoods."""
+
+    pooling = Pooling(
+        pool=lambda values, weights: (weights * values).sum(dim=3),
+        join=lambda own, other, alpha: alpha * own + (1.0 - alpha) * other,
+        slope=lambda own, other, joined: own - other,
+    )
+
+
+class Lvml(Segments):
+    """Logarithms of weighted sums of likelihoods."""
+
+    pooling = Pooling(
+        pool=lambda values, weights: torch.logsumexp(weights.log() + values, dim=3),
+        join=lambda own, other, alpha: torch.logaddexp(alpha.log() + own, (1.0 - alpha).log() + other),
+        slope=lambda own, other, joined: (own - joined).exp() - (other - joined).exp(),
+    )
+
+
+ENSEMBLES: dict[str, type[Ensemble]] = {"soft": Soft, "hard": Hard, "lvml": Lvml}

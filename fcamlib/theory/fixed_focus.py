@@ -3,7 +3,8 @@ r"""Fixed focus in closed form: attention held at alpha, the classification mode
 Linear orthogonal task, weights zero at t = 0, unit learning rate, mean loss over classes; attention is alpha on the
 foreground and (1 - alpha)/(m - 1) on each background segment, which by itself says nothing about the class. The number
 of segments does not matter. Names and symbols are those of `fcamlib.theory.special`; time t is the learning rate times
-the steps, see F7 for momentum. All functions broadcast. Training itself is in `fcamlib.theory.sweep`.
+the steps, see F7 for momentum. A paradigm is soft, hard or lvml, alpha lies in [0, 1], C is at least 2, and arrays
+broadcast. Training itself is in `fcamlib.theory.sweep`.
 Source: arXiv 2307.13421, sec. 3; the closed forms are this project's derivation.
 """
 
@@ -24,20 +25,13 @@ MAX_ITERATIONS = 200  # of the bracketed root; about ten are needed
 class Law:
     r"""A paradigm's equations at margin mu, attention alpha and N = C - 1 wrong classes.
 
-    Parameters
-    ----------
-    loss : (mu, alpha, n) -> array
-        The population loss in nats (G3).
-    pull : (xp, mu, alpha, n) -> (array, array)
-        Speed of the margin $\mu'$ and incentive $I = -\partial L/\partial\alpha$ (F5, G4 to G6). `xp` is numpy, or the
-        module math for plain floats, which a solver takes a fraction of the time for.
-    margin : (alpha, t, n) -> array
-        The margin at time t at a fixed alpha (F1 to F3).
+    `pull` gives the speed of the margin $\mu'$ and the incentive $I = -\partial L/\partial\alpha$ (F5, G4 to G6). Its
+    first argument is numpy, or the module math for plain floats, which a solver takes a fraction of the time for.
     """
 
-    loss: Callable[[Array, Array, Array], Array]
-    pull: Callable[[Any, Any, Any, Any], tuple[Any, Any]]
-    margin: Callable[[Array, Array, Array], Array]
+    loss: Callable[[Array, Array, Array], Array]  # (mu, alpha, n) -> population loss in nats (G3)
+    pull: Callable[[Any, Any, Any, Any], tuple[Any, Any]]  # (numpy or math, mu, alpha, n)
+    margin: Callable[[Array, Array, Array], Array]  # (alpha, t, n) -> margin at time t at a fixed alpha (F1 to F3)
 
 
 def _soft_loss(mu: Array, alpha: Array, n: Array) -> Array:
@@ -110,16 +104,7 @@ def margin(paradigm: str, alpha: Values, t: Values, num_classes: Values) -> Arra
     SA: $e^{\alpha\mu} - 1 + N\alpha\mu = \alpha^2 t$. HA: $e^\mu - 1 + N\mu = \alpha t$. LVML:
     $\alpha[e^\mu - 1 + N\mu] + \frac{1-\alpha}{C}[e^\mu - 1 + 2N\mu + N^2(1 - e^{-\mu})] = \alpha t$.
 
-    The first two by the Wright omega function, the third by a bracketed root.
-
-    Parameters
-    ----------
-    paradigm : "soft", "hard" or "lvml"
-    alpha : array in [0, 1]
-    t : array, finite, at least 0
-    num_classes : int or array, at least 2
-
-    Source: this project's derivation.
+    The first two by the Wright omega function, the third by a bracketed root. Source: this project's derivation.
     """
     law, classes = entry(LAWS, paradigm), numbers("num_classes", num_classes, 2, whole=True)
     alpha, t, n = np.broadcast_arrays(numbers("alpha", alpha, 0, 1), numbers("t", t, 0), classes - 1.0)
@@ -127,7 +112,7 @@ def margin(paradigm: str, alpha: Values, t: Values, num_classes: Values) -> Arra
 
 
 def loss(paradigm: str, alpha: Values, t: Values, num_classes: Values) -> Array:
-    r"""The population loss L(alpha, t) in nats (F4), $\log C$ at t = 0. Parameters as of `margin`.
+    r"""The population loss L(alpha, t) in nats (F4), $\log C$ at t = 0.
 
     SA: $\log(1 + Ne^{-\alpha\mu})$; HA: $\alpha\log(1 + Ne^{-\mu}) + (1-\alpha)\log C$;
     LVML: $-\log Z$, $Z = \alpha\beta + (1-\alpha)/C$.
@@ -138,7 +123,7 @@ def loss(paradigm: str, alpha: Values, t: Values, num_classes: Values) -> Array:
 def incentive(paradigm: str, alpha: Values, t: Values, num_classes: Values) -> Array:
     r"""The focus-improvement incentive $I = -\partial L/\partial\alpha$ at the classifier of (alpha, t) (F5).
 
-    SA: $\mu N/(e^{\alpha\mu} + N)$; HA: $\log(C\beta)$; LVML: $(\beta - 1/C)/Z$. Parameters as of `margin`.
+    SA: $\mu N/(e^{\alpha\mu} + N)$; HA: $\log(C\beta)$; LVML: $(\beta - 1/C)/Z$.
     """
     return incentive_at(paradigm, margin(paradigm, alpha, t, num_classes), alpha, num_classes)
 

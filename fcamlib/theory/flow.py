@@ -2,8 +2,9 @@ r"""Joint gradient flow of focus and classification model on the linear orthogon
 
 Foreground of class k is the unit vector $e_k$, background is zero; focus and classification model are linear and start
 at zero. Symmetry then leaves two numbers that move, on the population loss with unit learning rates (G1): the margin
-mu and the focus logit nu, with the attention alpha and the probability beta that follow from them. Names and symbols
-are those of `fcamlib.theory.special`; besides,
+mu and the focus logit nu, with the attention alpha and the probability beta that follow from them. A paradigm is soft,
+hard or lvml, m and C are at least 2, and arrays broadcast. Names and symbols are those of `fcamlib.theory.special`;
+besides,
 
 | here     | book                                                | meaning                                        |
 |----------|-----------------------------------------------------|------------------------------------------------|
@@ -103,12 +104,6 @@ def derivatives(
     | hard | $\alpha/(e^\mu+N)$ | $\alpha(1-\alpha)\log(C\beta)/C$ |
     | lvml | $r/(e^\mu+N)$ | $\alpha(1-\alpha)(\beta-1/C)/(CZ)$ |
 
-    Parameters
-    ----------
-    paradigm : "soft", "hard" or "lvml"
-    mu, nu : arrays, broadcast
-    num_segments, num_classes : int, at least 2
-
     Source: arXiv 2307.13421, sec. 4.
     """
     law, m, classes = entry(LAWS, paradigm), *_counts(num_segments, num_classes)
@@ -117,31 +112,11 @@ def derivatives(
     return speed, alpha * inattention(nu, m) / classes * incentive
 
 
-def joint_loss(paradigm: str, mu: Values, nu: Values, num_segments: Values, num_classes: Values) -> Array:
-    r"""The population loss at (mu, nu) in nats (G3).
-
-    SA: $\log(1+Ne^{-\alpha\mu})$; HA: $\alpha\log(1+Ne^{-\mu}) + (1-\alpha)\log C$; LVML: $-\log Z$.
-    """
-    m, classes = _counts(num_segments, num_classes)
-    return loss_at(paradigm, mu, attention(nu, m), classes)
-
-
 def trajectory(paradigm: str, num_segments: int | float, num_classes: int | float, times: Values) -> Trajectory:
-    """The flow from zero weights at the given times.
+    """The flow from zero weights at the given times (T,), ascending and at least 0.
 
     Solved by LSODA (scipy's odeint) with relative tolerance 1e-11 and absolute tolerance 1e-13 in the time scale
     t = m C (e^tau - 1) (G13), in which the slow beginning, of length m C, and the logarithmic end are of order one.
-
-    Parameters
-    ----------
-    paradigm : "soft", "hard" or "lvml"
-    num_segments, num_classes : int, at least 2
-    times : (T,) float, ascending, at least 0
-
-    Raises
-    ------
-    UserError
-        One sentence where an input is out of range, not a number, or the times are not in order.
 
     Source: arXiv 2307.13421, sec. 4.
     """
@@ -256,12 +231,7 @@ def phase_curve(
     with $R_{SA} = N\mu^2/(2C)$ (G8), $R_{HA}$ by dilogarithms (G9) and
     $R_{LVML} = \frac{N}{C^2}\{(e^\mu-1-\mu) + N(e^{-\mu}-1+\mu)\}$ (G10), inverted with the Wright omega function.
 
-    Parameters
-    ----------
-    paradigm : "soft", "hard" or "lvml"; the hybrid's is "hard" from where it switched
-    mu : array, from that of `start` to 600
-    num_segments, num_classes : int or array, at least 2
-    start : mu and nu, at least 0
+    `mu` lies between that of `start`, a point (mu, nu), and 600. The hybrid's curve is "hard" from where it switched.
 
     Source: this project's derivation.
     """
@@ -276,7 +246,7 @@ def time_along(
 ) -> Array:
     r"""The time from `start` to each mu, by quadrature along the phase curve (G12): $\int_{\mu_0}^\mu ds/\mu'$.
 
-    Gauss-Legendre's rule with 10 nodes in panels of at most 0.1. Parameters as of `phase_curve`; mu in any order.
+    Gauss-Legendre's rule with 10 nodes in panels of at most 0.1; mu, as of `phase_curve`, comes in any order.
 
     Source: this project's derivation.
     """
@@ -297,17 +267,10 @@ def time_along(
 
 
 def rates(paradigm: str, mu: Values, nu: Values, num_segments: Values, num_classes: Values) -> tuple[Array, Array]:
-    r"""Speeds of mu and nu over hard attention's at one and the same (mu, nu) (G14); 1 at mu = 0.
+    r"""Speeds of mu and nu over hard attention's at one and the same (mu, nu) (G14), mu from 0 to 600; 1 at mu = 0.
 
     $$\frac{\mu'_{LVML}}{\mu'_{HA}} = \frac r\alpha = \frac\beta Z \ge 1, \qquad
       \frac{\nu'_{LVML}}{\nu'_{HA}} = \frac{\beta-1/C}{Z\log(C\beta)}$$
-
-    Parameters
-    ----------
-    paradigm : "soft", "hard" or "lvml"
-    mu : array from 0 to 600
-    nu : array
-    num_segments, num_classes : int or array, at least 2
 
     Source: this project's derivation.
     """

@@ -28,55 +28,20 @@ from fcamlib.theory.special import (
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Eigenvalues of the Hessian at points of the shape (...), with their multiplicities; there are no others.
+    """Eigenvalues of the Hessian, ascending at each point, and how often each occurs: C (C + 1) in all."""
 
-    Parameters
-    ----------
-    transverse : (...)
-        Wrong classes against each other; multiplicity C (C - 2).
-    shift : (...)
-        All logits of a segment together: 0, multiplicity C.
-    joint : (..., 2)
-        Margin and focus together, ascending; multiplicity C each. A negative one says that focus and
-        classification model still help each other on.
-    """
-
-    num_classes: int
-    transverse: Float64[np.ndarray, "*points"]
-    shift: Float64[np.ndarray, "*points"]
-    joint: Float64[np.ndarray, "*points 2"]
-
-    @property
-    def eigenvalues(self) -> Float64[np.ndarray, "*points 4"]:
-        """The four distinct eigenvalues, ascending at each point."""
-        return np.take_along_axis(self._columns(), self._order(), axis=-1)
-
-    @property
-    def multiplicity(self) -> Int64[np.ndarray, "*points 4"]:
-        """How often each of `eigenvalues` occurs: they sum to C (C + 1)."""
-        c = self.num_classes
-        return np.array([c * (c - 2), c, c, c], dtype=np.int64)[self._order()]
-
-    def _columns(self) -> Array:
-        return np.concatenate([self.transverse[..., None], self.shift[..., None], self.joint], axis=-1)
-
-    def _order(self) -> Int64[np.ndarray, "*points 4"]:
-        return np.argsort(self._columns(), axis=-1, kind="stable")
+    eigenvalues: Float64[np.ndarray, "*points 4"]
+    multiplicity: Int64[np.ndarray, "*points 4"]
 
 
 def hessian_spectrum(
     paradigm: str, mu: Values, nu: Values, num_segments: int | float, num_classes: int | float
 ) -> Spectrum:
-    """All eigenvalues of the loss's Hessian at (mu, nu), for any number of segments and classes (G15 to G18).
+    """All eigenvalues of the loss's Hessian at (mu, nu), arrays that broadcast, mu at least 0 (G15 to G18).
 
-    Parameters
-    ----------
-    paradigm : "soft", "hard" or "lvml"
-    mu, nu : arrays, broadcast, mu at least 0
-        For instance those of a `Trajectory`.
-    num_segments, num_classes : int, at least 2
-
-    Source: this project's derivation.
+    Wrong classes against each other have one of multiplicity C (C - 2), all logits of a segment together have 0, C
+    times, and margin and focus together have two, each C times. A negative one says that focus and classification
+    model still help each other on. Source: this project's derivation.
     """
     curvatures, m = entry(_CURVATURES, paradigm), numbers("num_segments", num_segments, 2, whole=True)
     classes = float(numbers("num_classes", num_classes, 2, whole=True))
@@ -88,8 +53,10 @@ def hessian_spectrum(
     product = first * last - mixed**2
     outer = centre + np.where(centre < 0, -radius, radius)  # the one that does not cancel
     inner = np.where(outer == 0, 0.0, product / np.where(outer == 0, 1.0, outer))
-    joint = np.sort(np.stack([inner, outer], axis=-1), axis=-1)
-    return Spectrum(int(classes), np.asarray(transverse / classes), np.zeros_like(mu), joint / classes)
+    values = np.stack([transverse, np.zeros_like(mu), inner, outer], axis=-1) / classes
+    order = np.argsort(values, axis=-1, kind="stable")
+    counts = np.array([classes * (classes - 2), classes, classes, classes], dtype=np.int64)
+    return Spectrum(np.take_along_axis(values, order, axis=-1), counts[order])
 
 
 def _soft(mu: Array, alpha: Array, rest: Array, classes: float) -> tuple[Array, Array, Array, Array]:

@@ -118,8 +118,8 @@ def hard_integral(mu: Values, num_classes: Values) -> Array:
       + N\Big[\mu\log\frac CN + \frac{\mu^2}2 + \mathrm{Li}_2\big(-\tfrac{e^\mu}N\big)
       - \mathrm{Li}_2\big(-\tfrac1N\big)\Big]$$
 
-    The terms cancel to second order in mu, so Gauss-Legendre's rule takes the integral below mu = 1. Its 20 nodes are
-    exact to rounding there: the integrand's nearest singularity lies at a distance of pi.
+    The terms cancel to second order in mu, so Gauss-Legendre's rule with 20 nodes takes the integral below mu = 1. It
+    is exact to rounding, since the integrand's nearest singularity lies at a distance of pi.
     """
     mu, classes = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), np.asarray(num_classes, dtype=np.float64))
     n = classes - 1.0

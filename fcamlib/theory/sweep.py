@@ -78,7 +78,7 @@ def batch_order(seeds: tuple[int, ...], epoch: int, num_instances: int) -> Int[T
 
 
 class Trainer:
-    """A sweep in training: ensembles over all members, and the rows measured so far."""
+    """A sweep in training: ensembles of members that fit into memory together, and the rows measured so far."""
 
     def __init__(self, config: Sweep) -> None:
         self.config, self.numerics = config, Numerics.of(config.training)
@@ -100,18 +100,17 @@ class Trainer:
         """The rows of this epoch."""
         steps, rows = self.epoch * math.ceil(self.data.num_instances / self.config.training.batch_size), []
         for ensemble in self.ensembles:
-            found = ensemble.measure(self.data)
-            values = torch.stack([found.loss, found.incentive, found.incentive_exact], dim=2).tolist()  # R, G, 3
-            for number, member in enumerate(ensemble.members):
+            values = ensemble.measure(self.data).permute(2, 1, 0).tolist()  # G, R, 3
+            for member, of_member in zip(ensemble.members, values, strict=True):
                 elapsed = float(flow_time(steps, member.learning_rate, self.config.momentum))
-                for seed, of_seed in zip(self.config.seeds, values, strict=True):
-                    if not np.isfinite(of_seed[number]).all():
+                for seed, measured in zip(self.config.seeds, of_member, strict=True):
+                    if not np.isfinite(measured).all():
                         raise DivergenceError(
                             f"the {member.paradigm} loss at alpha={member.alpha:g} became NaN or infinite in epoch "
                             f"{self.epoch} of seed {seed} with learning rate {member.learning_rate:g}: "
                             "choose a smaller one."
                         )
-                    row = (member.paradigm, member.alpha, seed, self.epoch, elapsed, *of_seed[number])
+                    row = (member.paradigm, member.alpha, seed, self.epoch, elapsed, *measured)
                     rows.append(dict(zip(COLUMNS, row, strict=True)))
         self.rows += rows
         return rows
@@ -189,15 +188,9 @@ def compute(
 
 
 def train_jointly(
-    config: Orthogonal,
-    paradigm: str,
-    seed: int,
-    epochs: int,
-    learning_rate: float,
-    momentum: float = 0.9,
-    batch_size: int = 256,
+    config: Orthogonal, paradigm: str, seed: int, epochs: int, learning_rate: float, momentum: float, batch_size: int
 ) -> pd.DataFrame:
-    """Train a linear focus and a linear classification model from zero weights, as `fcamlib.theory.flow` describes.
+    """Train linear models from zero weights, as `fcamlib.theory.flow` describes.
 
     One row per epoch, from 0: `paradigm`, `seed`, `epoch`, `time` of the flow (F7), `mu` and `nu`, means over classes.
     The background has mean zero, and so a focus logit of zero.

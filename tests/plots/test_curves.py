@@ -257,8 +257,6 @@ def test_cost_is_drawn_over_segments_a_column_a_way() -> None:
     bars: Any = fig.axes[1].collections[0]
     assert bars.get_segments()[0].tolist() == [[2, 2], [2, 6]]
     assert_legible(fig)
-    with pytest.raises(UserError, match="holds bank; give a heading"):
-        plots.cost_over_segments(costs, {"all": "all at once"})
 
 
 def test_curves_of_all_epochs_are_legible() -> None:

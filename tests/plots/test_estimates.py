@@ -15,15 +15,15 @@ LONG = "a task whose name is so long that it cannot stand beside the marks, 30,0
 
 def a_table() -> pd.DataFrame:
     rows = [
-        (dataset, name, metric, mean, mean - 0.03, mean + 0.02 + 0.05 * (mean > 0.94), n, [mean - 0.01, mean + 0.01])
+        (dataset, name, metric, mean, mean - 0.03, mean + 0.02 + 0.05 * (mean > 0.94), n)
         for dataset, n, drop in (("$\\frac 漢", 5, 0.0), ("pictures", 3, 0.3))
         for place, name in enumerate(PARADIGMS)
         for metric, mean in (("accuracy", 0.95 - drop - 0.01 * place), ("saif", 0.5 - drop + 0.1 * place))
     ]
-    return pd.DataFrame(rows, columns=["dataset", "paradigm", "metric", "mean", "low", "high", "n", "values"])
+    return pd.DataFrame(rows, columns=["dataset", "paradigm", "metric", "mean", "low", "high", "n"])
 
 
-def test_summary_draws_every_mean_interval_and_seed_in_its_panel() -> None:
+def test_summary_draws_every_mean_and_interval_in_its_panel() -> None:
     table = a_table()
     fig = plots.accuracy_saif_summary(table)
     names = [label.get_text() for label in fig.axes[0].get_yticklabels()]
@@ -33,7 +33,6 @@ def test_summary_draws_every_mean_interval_and_seed_in_its_panel() -> None:
         look, height = paradigms.style_of(row["paradigm"]), point.get_ydata()[0]
         assert list(point.get_xdata()) == [row["mean"]] and names[round(height)] == look.label
         assert data_of(ax, f"interval-{kind}").tolist() == [[row["low"], height], [min(1.0, row["high"]), height]]
-        assert data_of(ax, f"seeds-{kind}")[:, 0].tolist() == row["values"]
         assert point.get_marker() == look.marker
         assert point.get_markerfacecolor() == (look.color if row["metric"] == "saif" else CARD)
         assert f"{row['mean']:.3f}" in [text.get_text() for text in ax.texts]
@@ -42,9 +41,9 @@ def test_summary_draws_every_mean_interval_and_seed_in_its_panel() -> None:
 
 
 def test_summary_of_a_single_seed_has_no_interval() -> None:
-    table = a_table().query("dataset == 'pictures'").assign(low=np.nan, high=np.nan, n=1).drop(columns="values")
+    table = a_table().query("dataset == 'pictures'").assign(low=np.nan, high=np.nan, n=1)
     fig = plots.accuracy_saif_summary(table)
-    assert by_gid(fig, "interval-saif-soft") == by_gid(fig, "seeds-saif-soft") == []
+    assert by_gid(fig, "interval-saif-soft") == []
     assert by_gid(fig, "point-saif-soft")[0].get_xdata()[0] == pytest.approx(0.2)
     assert "95 % t-interval over seeds" not in texts_of(fig)
     assert panel(fig, "pictures (n\u00a0=\u00a01)")

@@ -204,7 +204,7 @@ def test_a_shown_figure_says_how_it_was_made_and_keeps_the_parameters_of_its_com
     assert note["text/plain"].startswith(
         "how it was made: papermill notebooks/02_accuracy_and_saif.ipynb out.ipynb -p "
     )
-    for option in ("-p dataset 'folder:a b&c'", "-p seeds '[0, 1]'", "-p num_segments 9", "-p momentum 0.5"):
+    for option in ("-p dataset 'folder:a b&c'", "-p seeds 0,1", "-p num_segments 9", "-p momentum 0.5"):
         assert option in note["text/plain"] and escape(option, quote=False) in note["text/html"]
     commits = "<code>aaaaaaa</code>, <code>bbbbbbb+</code>"
     assert note["text/html"].startswith("<details")
@@ -217,6 +217,6 @@ def test_a_shown_figure_says_how_it_was_made_and_keeps_the_parameters_of_its_com
 
 def test_what_is_shown_outside_of_the_notebooks_claims_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FCAM_FIGURES", str(tmp_path))
-    plots.show(a_figure(), "of-my-own", parameters={"seeds": [3]})
+    plots.show(a_figure(), "of-my-own")
     record = json.loads((tmp_path / "of-my-own.json").read_text())
-    assert (record["notebook"], record["parameters"]) == ("", {"seeds": [3]})
+    assert (record["notebook"], record["rerun"], record["parameters"]) == ("", "", {})

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fcamlib import paths, store
 from fcamlib.__main__ import main
-from fcamlib.config import FixedFocusConfig, OrthogonalConfig, fixed_focus_experiment
+from fcamlib.config import Orthogonal, Sweep, SweepGrid
 from fcamlib.data.sdc import Bank, SDCData
 from fcamlib.errors import DataError, DivergenceError, UserError
 from fcamlib.losses import hard_attention_loss, lvml_loss
@@ -47,8 +47,8 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "results"
 
 
-def config_of(parameters: dict[str, Any], **changes: Any) -> FixedFocusConfig:
-    return fixed_focus_experiment({**parameters, **changes}).config()
+def config_of(parameters: dict[str, Any], **changes: Any) -> Sweep:
+    return SweepGrid.of({**parameters, **changes}).config()
 
 
 def alone_loss(network: nn.Module, paradigm: str, alpha: float, segments: Tensor, on: Tensor, label: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def alone_loss(network: nn.Module, paradigm: str, alpha: float, segments: Tensor
     return {"hard": hard_attention_loss, "lvml": lvml_loss}[paradigm](weights.log(), likelihood)
 
 
-def trained_alone(config: FixedFocusConfig) -> pd.DataFrame:
+def trained_alone(config: Sweep) -> pd.DataFrame:
     """One training after the other; rows in no special order."""
     rows = []
     for task, seed in zip(tasks_of(config), config.seeds, strict=True):
@@ -144,17 +144,17 @@ def test_several_foreground_segments_share_alpha_and_padding_has_none() -> None:
     data = FixedFocusData([split], FLOAT64)
     assert data.on_foreground[0].tolist() == [[0.5, 0.5, 0, 0], [0, 1, 0, 0]]
     assert_allclose(data.on_background[0], np.array([[0, 0, 1, 0], [1 / 3, 0, 1 / 3, 1 / 3]]))
-    assert_allclose(data.sums()[0][0], np.array([[0.5, 0.5], [0, 1]]))
-    assert_allclose(data.sums()[1][0], np.array([[-1, 2], [1 / 3, 2 / 3]]))
+    assert_allclose(data.sums[0][0], np.array([[0.5, 0.5], [0, 1]]))
+    assert_allclose(data.sums[1][0], np.array([[-1, 2], [1 / 3, 2 / 3]]))
     layer = nn.Linear(2, 2, bias=False)
     nn.init.eye_(layer.weight)
     network = nn.Sequential(nn.Flatten(), layer).double()
-    measures = ENSEMBLES["lvml"]([network], [Member("lvml", 0.6, 0.1)], 0.0).measure(data)
+    loss, *_ = ENSEMBLES["lvml"]([network], [Member("lvml", 0.6, 0.1)], 0.0).measure(data)
     p = torch.sigmoid(torch.tensor([1.0, -1.0, -3.0], dtype=torch.float64))  # of class 0, from each row of the bank
     likelihood = [(p[0], p[1], p[2]), (1 - p[1], 1 - p[2], 1 - p[0])]  # (foreground.., background..)
     first = 0.3 * likelihood[0][0] + 0.3 * likelihood[0][1] + 0.4 * likelihood[0][2]
     second = 0.6 * likelihood[1][0] + 0.4 / 3 * (likelihood[1][1] + 2 * likelihood[1][2])
-    assert_allclose(measures.loss[0, 0], -(first.log() + second.log()) / 2, rtol=1e-12)
+    assert_allclose(loss[0, 0], -(first.log() + second.log()) / 2, rtol=1e-12)
     with pytest.raises(DataError, match=r"^an instance has no background segment: a fixed focus needs"):
         FixedFocusData([SDCData(bank, segments[:1, :2], split.label[:1], foreground[:1, :2])], FLOAT64)
 
@@ -189,25 +189,6 @@ def test_time_of_momentum_is_that_of_its_displacement_under_a_constant_gradient(
     assert flow_time(0, 0.02, 0.9) == 0.0 and flow_time(7, 0.5, 0.0) == 3.5
 
 
-def test_an_interrupted_sweep_resumes_to_the_same_numbers(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, seen = config_of(SMALL, epochs=4), set[int]()
-    whole = store.get(config, lambda row: seen.add(row["epoch"]))
-    assert seen == {1, 2, 3, 4} and len(whole.history) == 3 * 3 * 5
-    assert {"commit", "device", "date", "last_session_seconds"} <= set(whole.summary["provenance"])
-    monkeypatch.setenv("FCAM_CHECKPOINT_SECONDS", "-1")
-
-    def stop(row: dict[str, Any]) -> None:
-        if row["epoch"] == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        store.get(config, stop, fresh=True)
-    seen.clear()
-    resumed = store.get(config, lambda row: seen.add(row["epoch"]), fresh=True)
-    assert seen == {3, 4}
-    pd.testing.assert_frame_equal(resumed.history, whole.history, check_exact=True)
-
-
 def test_a_member_that_diverges_is_one_sentence() -> None:
     trainer = Trainer(config_of(SMALL, seeds="0,7", hard_learning_rate=100, alphas="0.3,0.5"))
     trainer.train_epoch()
@@ -227,7 +208,7 @@ def test_names_tell_configs_apart() -> None:
     assert config.learning_rates == (0.05, 0.01, 0.05) and config.initial == "zero"
     others = [config_of({}, seeds=1), config_of({}, alphas="0.2,0.4"), config_of({}, momentum=0.5), config_of(DIGITS)]
     assert len({config.name, *(other.name for other in others)}) == 5
-    again = FixedFocusConfig.model_validate_json(config_of(DIGITS).model_dump_json())
+    again = Sweep.model_validate_json(config_of(DIGITS).model_dump_json())
     assert again == config_of(DIGITS) and again.name == config_of(DIGITS).name
 
 
@@ -235,22 +216,17 @@ def test_names_tell_configs_apart() -> None:
     ("parameters", "sentence"),
     [
         ({"alphas": "0.2,1.5"}, "alphas='1.5' is not allowed: give 1.0 or less"),
-        ({"alphas": "-0.1"}, "alphas='-0.1' is not allowed: give 0.0 or more"),
         ({"alphas": "0.2,0.2"}, "alphas=0.2,0.2 names a value twice: give each once."),
         ({"paradigms": "hybrid"}, "paradigms='hybrid' is not allowed: choose 'soft', 'hard' or 'lvml'"),
-        ({"num_segments": 1}, "num_segments=1 is not allowed: give 2 or more ("),
         ({"num_classes": 1}, "num_classes=1 is not allowed: give 2 or more ("),
         ({"dataset": "moons"}, "dataset='moons' is unknown: choose orthogonal, digits, cifar10, cifar100 or folder:"),
-        ({"dataset": "digits", "num_classes": 4}, "num_classes does not belong to dataset='digits': leave it out"),
         ({"foreground": "0,1"}, "foreground does not belong to dataset='orthogonal': leave it out"),
-        ({"classification_network": "vgg"}, "classification_network='vgg' is unknown: choose one of cifar10, "),
         ({"dataset": "digits", "foreground": "0"}, "foreground=0 is one class: name at least two to tell apart."),
-        ({"epoch": 3}, "'epoch' is not a parameter: did you mean 'epochs'?"),
     ],
 )
 def test_wrong_parameters_are_one_sentence(parameters: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError, match=f"^{re.escape(sentence)}"):
-        fixed_focus_experiment(parameters).config()
+        SweepGrid.of(parameters).config()
 
 
 def test_command_shows_the_last_epoch(results: Path) -> None:
@@ -270,7 +246,7 @@ def test_command_shows_the_last_epoch(results: Path) -> None:
 
 @pytest.mark.parametrize("paradigm", ["soft", "hard", "lvml"])
 def test_joint_training_falls_onto_the_phase_curve(paradigm: str) -> None:
-    config = OrthogonalConfig(num_segments=6, num_classes=4, num_train=400, num_backgrounds=50)
+    config = Orthogonal(num_segments=6, num_classes=4, num_train=400, num_backgrounds=50)
     frame = train_jointly(config, paradigm, 1, epochs=100, learning_rate=0.2, momentum=0.0, batch_size=200)
     assert frame["epoch"].tolist() == list(range(101)) and frame[["time", "mu", "nu"]].iloc[0].tolist() == [0, 0, 0]
     rows = frame[frame["epoch"] > 0]
