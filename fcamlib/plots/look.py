@@ -41,53 +41,12 @@ NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]*")
 # DejaVu Sans ships with matplotlib, so widths are the same on every machine; it lacks Chinese, Japanese and Korean.
 WIDE_FONTS = ("Noto Sans CJK JP", "Noto Sans CJK SC", "Hiragino Sans", "Yu Gothic", "Microsoft YaHei", "Malgun Gothic")
 
-RC: dict[str, Any] = {
-    "figure.dpi": 144,
-    "savefig.dpi": 200,
-    "axes.edgecolor": FAINT_INK,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "xtick.color": FAINT_INK,
-    "ytick.color": FAINT_INK,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "mathtext.fontset": "dejavusans",
-    "font.size": BODY_SIZE,
-    "axes.titlesize": BODY_SIZE + 1,
-    "axes.labelsize": BODY_SIZE,
-    "figure.titlesize": BODY_SIZE + 2,
-    "figure.labelsize": BODY_SIZE,
-    "xtick.labelsize": NOTE_SIZE,
-    "ytick.labelsize": NOTE_SIZE,
-    "legend.fontsize": BODY_SIZE,
-    "legend.frameon": False,
-    "legend.handlelength": 4.0,
-    "figure.constrained_layout.w_pad": 0.08,
-    "figure.constrained_layout.h_pad": 0.07,
-    "axes.titleweight": "bold",
-    "figure.titleweight": "bold",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "patch.edgecolor": CARD,
-    "patch.force_edgecolor": True,
-    "lines.solid_capstyle": "round",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": RULE,
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.8,
-    "lines.markersize": 6,
-    "svg.fonttype": "path",
-    "svg.hashsalt": "fcam-companion",
-}
-
 
 def style() -> AbstractContextManager[None]:
     """The context in which figures are drawn and saved: this project's settings, whatever the user has configured."""
     installed = {font.name for font in fontManager.ttflist}
     fonts = ["DejaVu Sans", *(name for name in WIDE_FONTS if name in installed)]
-    return matplotlib.style.context(["default", RC | {"font.family": fonts}])
+    return matplotlib.style.context(["default", "fcamlib.plots.fcam", {"font.family": fonts}])
 
 
 def rendered(figure: Figure, file_format: str, **options: Any) -> bytes:
