@@ -90,6 +90,7 @@ def test_every_import_is_a_declared_dependency(folder: str) -> None:
     allowed = {canonicalize_name(Requirement(line).name) for line in IMPORTERS[folder]}
     providers = metadata.packages_distributions()
     local = {
+        "benchmarks",
         "fcamlib",
         *(path.stem for own in (folder, "book/_ext") for path in (ROOT / own).rglob("*.py")),
         *(path.name for path in (ROOT / folder).iterdir()),
