@@ -12,7 +12,7 @@ import yaml
 
 from fcamlib.config import Mosaics, experiment
 from fcamlib.paths import recorded_dir, results_dir
-from fcamlib.profiles import grids, profile_file
+from fcamlib.cli import grids, profile_file
 
 PROFILE = str(config.get("profile", "quick"))
 PARAMETERS = profile_file(PROFILE)

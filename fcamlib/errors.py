@@ -32,6 +32,12 @@ class StoreError(UserError):
     """The run store cannot be read or written."""
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether Python, torch or the loader of its libraries had too little memory."""
+    words = ("out of memory", "allocate memory", "failed to map segment", "bad_alloc")
+    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
+
+
 def one_line(error: BaseException) -> str:
     """The message of `error` on one line, for a log or a command line."""
     return " ".join(str(error).split())

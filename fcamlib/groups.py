@@ -30,7 +30,7 @@ def title(result: Result) -> str:
             numbers = ", ".join(f"{task.num_segments:,}" for task in config.tasks)
             plural = "s" if len(config.seeds) > 1 else ""
             mosaics = f"{config.tasks[0].num_train:,} mosaics, {epochs} epochs"
-            return f"{name}, m = {numbers}, {mosaics}, {len(config)} trainings over {len(config.seeds)} seed{plural}"
+            return f"{name}, m = {numbers}, {mosaics}, {config.steps} trainings over {len(config.seeds)} seed{plural}"
         case "fixed_focus":
             return f"{name}, {config.data.described}, {config.epochs} epochs"
     network = getattr(config.model, "encoder", "")

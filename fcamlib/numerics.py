@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -17,7 +19,9 @@ from torch import Tensor, nn
 from fcamlib.config import TrainingConfig
 from fcamlib.data.sdc import distinct, every_occurrence
 from fcamlib.errors import UserError
+from fcamlib.provenance import slow_bfloat16
 
+log = logging.getLogger(__name__)
 BUDGET = 2**31  # bytes that the tensors of one pass may take on a CPU; on a GPU half of its memory
 ROWS = 1024  # segments or instances in one pass of an evaluation on a CPU, which its caches hold; on a GPU 16 times
 
@@ -38,6 +42,7 @@ class Numerics:
         device = config.device
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() and config.precision != "float64" else "cpu"
+        _warn_once(slow_bfloat16(config))
         if device == "cuda" and not torch.cuda.is_available():
             raise UserError("device='cuda' is not available here: choose device=cpu, or auto to use CUDA when present.")
         return cls(
@@ -120,6 +125,12 @@ def _flush_subnormals(on: bool) -> None:
         maps = Path("/proc/self/maps").read_text("utf-8")
         for library in set(re.findall(r"/\S*/lib[gi]?omp5?[-.][^/\s]*", maps)):
             ctypes.CDLL(library).GOMP_parallel(each, None, torch.get_num_threads(), 0)
+
+
+@cache
+def _warn_once(sentence: str) -> None:
+    if sentence:
+        log.warning("%s", sentence)
 
 
 def keep_freed_memory() -> None:

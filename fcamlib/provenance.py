@@ -14,13 +14,15 @@ from fcamlib import __version__
 from fcamlib.paths import commit
 
 if TYPE_CHECKING:
-    from fcamlib.config import Training
+    from fcamlib.config import Computing
     from fcamlib.numerics import Numerics
     from fcamlib.store import Result
 
 PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn")
 # What PyTorch asks of a processor for each of its instruction sets, by the names in /proc/cpuinfo.
 INSTRUCTION_SETS = {"AVX2": {"avx2", "fma"}, "AVX512": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"}}
+
+BFLOAT16_COSTS = "takes about three times as long as float32 here: the processor lacks avx512_bf16 and amx_bf16"
 
 
 def cpuinfo(field: str) -> str:
@@ -43,7 +45,7 @@ def instruction_sets() -> list[str]:
     return [name for name, needed in INSTRUCTION_SETS.items() if needed <= flags]
 
 
-def device_name(config: Training) -> str:
+def device_name(config: Computing) -> str:
     """The processor or GPU that a run of this config would use here; torch is asked only where there is a GPU."""
     wants_gpu = config.device == "cuda" or (config.device == "auto" and config.precision != "float64")
     if wants_gpu and any(Path("/dev").glob("nvidia[0-9]*")):
@@ -52,6 +54,14 @@ def device_name(config: Training) -> str:
         if torch.cuda.is_available():
             return torch.cuda.get_device_name()
     return cpu_name()
+
+
+def slow_bfloat16(config: Computing) -> str:
+    """The sentence that says what bfloat16 costs on a processor without instructions for it; empty where it is fast."""
+    flags = cpuinfo("flags").split()
+    if config.precision != "bfloat16" or device_name(config) != cpu_name() or not flags:
+        return ""
+    return "" if {"avx512_bf16", "amx_bf16"} & set(flags) else f"precision=bfloat16 {BFLOAT16_COSTS}."
 
 
 def provenance(numerics: Numerics) -> dict[str, Any]:

@@ -130,19 +130,10 @@ def compared(record: Result[Any]) -> bool:
     return reproduced
 
 
-@click.command("rerun", short_help="Compute recorded results anew and compare.")
-@click.argument("names", nargs=-1, required=True)
-def rerun_command(names: tuple[str, ...]) -> None:
-    """Compute the recorded results NAMES again and compare every number with the record.
+def rerun(names: tuple[str, ...]) -> bool:
+    """Compute the recorded results of these names or patterns again, a line each; whether all are reproduced.
 
-    NAMES may be patterns in quotes, as 'cifar10-*'. Data that a record names by a folder or file, such as musk1.npz,
-    are looked for in FCAM_DATA and its subfolders. A result is computed with the record's vector instructions where the
-    processor has them. It is stored in the results folder: an interrupted rerun resumes there, and a second one
-    compares at once. The exit status is 1 where a record is not reproduced.
-
-    \b
-    Example:
-      FCAM_DATA=PATH fcam rerun 'hatexplain-*'
+    Each is computed with the record's vector instructions where the processor has them, in a process of its own.
     """
     groups: dict[str, list[Result[Any]]] = {}
     for record in chosen(names):
@@ -158,5 +149,4 @@ def rerun_command(names: tuple[str, ...]) -> None:
 
         keep_freed_memory()
         reproduced &= all([compared(record) for record in records])
-    if not reproduced:
-        click.get_current_context().exit(1)
+    return reproduced

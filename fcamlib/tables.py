@@ -189,15 +189,16 @@ def recorded(like: Sequence[Result], config: Any = None) -> tuple[str, list[Resu
     return name, kept[name]
 
 
-def runs_table(runs: Iterable[Result]) -> pd.DataFrame:
-    """One row per run: name, where it is kept, test measures, training seconds."""
+def results_table(results: Iterable[Result]) -> pd.DataFrame:
+    """One row per result: name, where it is kept, test measures, test instances or rows, training seconds."""
     rows = []
-    for run in runs:
-        test = run.summary["splits"]["test"]
-        shown = {metric: round(test[metric], 3) if metric in test else "-" for metric in METRICS}
-        row = {"run": run.folder.name, "kept": "recorded" if run.is_recorded else "stored", **shown}
-        rows.append(row | {"n": test["n"], "seconds": run.summary["provenance"]["train_seconds"]})
-    return pd.DataFrame(rows)
+    for result in results:
+        test = result.summary.get("splits", {}).get("test", {})
+        row = {"run": result.folder.name, "kept": "recorded" if result.is_recorded else "stored"}
+        row |= {metric: f"{test[metric]:.3f}" for metric in (*METRICS, "bleu4") if metric in test}
+        row |= {"n": test["n"]} if test else {"rows": len(result.history)}
+        rows.append(row | {"seconds": result.summary["provenance"].get("train_seconds", "-")})
+    return pd.DataFrame(rows).fillna("-")
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from fcamlib import __version__, checks, paths, store
-from fcamlib.__main__ import main
+from fcamlib.cli import main
 from fcamlib.config import experiment
 
 SMALL = {"num_train": 64, "num_validation": 32, "num_test": 32, "num_segments": 3, "epochs": 2, "batch_size": 32}

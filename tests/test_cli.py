@@ -20,8 +20,8 @@ import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
 
-from fcamlib import __version__, options, paths, progress, store
-from fcamlib.__main__ import main
+from fcamlib import __version__, cli, paths, store
+from fcamlib.cli import main
 from fcamlib.config import Grid, experiment
 from fcamlib.errors import DivergenceError
 
@@ -110,21 +110,23 @@ def test_help_names_every_option_of_every_command() -> None:
 
 def test_help_of_run_groups_every_parameter_with_its_meaning_and_default() -> None:
     text = " ".join(fcam("run", "--help").stdout.split())
-    sections = re.split(rf" (Options|{'|'.join(options.GROUPS)}): (?=-)", text)
-    assert sections[1::2] == ["Options", *options.GROUPS]
+    sections = re.split(rf" (Options|{'|'.join(cli.GROUPS)}): (?=-)", text)
+    assert sections[1::2] == ["Options", *cli.GROUPS]
     inside = dict(zip(sections[1::2], sections[2::2], strict=True))
     assert "--seed N" in inside["Training"] and "--seeds" not in text and "--paradigm NAME" in inside["Training"]
     for kind, source in Grid.sources().items():
         names = Grid.known(f"{kind}:x" if source.path else kind).keys() - {"paradigms", "seeds"}
         assert all(f"--{name.replace('_', '-')} " in text for name in names)
     for part in (
-        "--num-train N training mosaics [default: 2000 for digits; ",
-        "[default: 0,1,2 for digits; airplane,automobile,bird for cifar10; ",
+        "--num-train N training mosaics [default: 2000 for digits]",
+        "--foreground A,B,... classes that decide the label, comma-separated [default: 0,1,2 for digits]",
+        "--num-segments N segments of a mosaic, one of them foreground [default: 5 for digits]",
+        "--num-channels N channels of a series [default: 2]",
         "--paper-split true|false draw test mosaics from training pictures, as the public scripts do [default: false]",
     ):
         assert part in inside["Task"]
     assert "hybrid's hard phase [default: 0.05 for digits" in inside["Training"]
-    assert "[default: float64 for digits, keywords," in inside["Computation"]
+    assert "[default: float64 for digits]" in inside["Computation"]
     assert "--seeds A,B,..." in fcam("grid", "--help").stdout
     assert max(map(len, fcam("run", "--help").stdout.splitlines())) <= 80
 
@@ -329,7 +331,7 @@ def test_ctrl_c_says_how_to_go_on_and_the_same_command_resumes(monkeypatch: pyte
 
         yield on_epoch
 
-    monkeypatch.setattr(progress, "training_bar", bar)
+    monkeypatch.setattr(cli, "bar", bar)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore the signal
     try:
         sentence = refused(fcam(*arguments), status=130)
@@ -338,7 +340,7 @@ def test_ctrl_c_says_how_to_go_on_and_the_same_command_resumes(monkeypatch: pyte
     assert sentence == "interrupted; what is stored stays, and the same command goes on from the last checkpoint."
     (name,) = store.unfinished()
     listed = fcam("grid", "--list", "--paradigms", "soft", *SMALL_OPTIONS, "--epochs", "5").stdout
-    assert listed.startswith(f"{name}  begun\nNo stored run on this hardware (")
+    assert listed.startswith(f"{name}  begun\n1 run cannot be timed: no stored run on this hardware (")
     assert fcam(*arguments).stdout.startswith(f"{name}: test accuracy ")
     assert epochs == [1, 2, 3, 3, 4, 5], "trained again what the checkpoint had"
     assert store.unfinished() == []
@@ -351,7 +353,7 @@ def test_a_grid_trains_what_is_missing_and_goes_on_where_a_run_diverges(monkeypa
     arguments = ["grid", "--paradigms", "soft,hard,lvml", *SMALL_OPTIONS]
     names = [config.name for config in experiment({**SMALL, "paradigms": "soft,hard,lvml"}).configs()]
     listed = fcam(*arguments, "--list").stdout
-    assert listed.startswith("".join(f"{name}  to do\n" for name in names) + "No stored run on this hardware (")
+    assert listed.startswith("".join(f"{name}  to do\n" for name in names) + "3 runs cannot be timed: no stored ")
 
     get = store.get
 
@@ -388,7 +390,8 @@ def test_runs_are_listed_once_with_their_measures_and_damaged_ones_named(tmp_pat
         fcam("run", "--paradigm", paradigm, *SMALL_OPTIONS)
     hard, soft = store.stored_runs()
     assert fcam("record", hard.folder.name).stdout == f"{tmp_path / 'recorded' / hard.folder.name}\n"
-    header, *rows = fcam("list").stdout.splitlines()
+    group, header, *rows = fcam("list").stdout.splitlines()
+    assert group == "runs"
     assert {"run", "kept", "accuracy", "saif"} <= set(header.split())
     shown = [(name, kept, float(accuracy)) for name, kept, accuracy, *_ in (row.split() for row in rows)]
     assert shown == [

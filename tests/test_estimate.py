@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from fcamlib import estimate, grid_list, paths, provenance, timing
-from fcamlib.__main__ import main
+from fcamlib import estimate, paths, provenance, running
+from fcamlib.cli import main
 from fcamlib.config import Phase, RunConfig, experiment
-from fcamlib.estimate import Timing, duration, phase_seconds, seconds_like_stored
+from fcamlib.estimate import Timing, duration, phase_seconds
 from fcamlib.store import Result
 
 HERE = "Some CPU"
@@ -26,7 +26,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("FCAM_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(paths, "recorded_dir", lambda: None)
-    monkeypatch.setattr(grid_list, "device_name", lambda config: HERE)
+    monkeypatch.setattr(estimate, "device_name", lambda config: HERE)
+    estimate._timings.cache_clear()
 
 
 def config_of(paradigm: str, **changes: Any) -> RunConfig:
@@ -48,8 +49,6 @@ def test_a_phase_is_its_search_then_its_best_rate_and_the_evaluations_that_are_d
     seconds = {"num_train": 100, "batch_size": 32, "evaluate_every": 4}  # 4 steps an epoch; due in epochs 2, 4 and 7
     # 3 rates * 2 epochs * 4 steps and 5 epochs * 4 steps of half a second; 3 evaluations in the search, 2 after it
     assert phase_seconds(phase, timing=Timing(step=0.5, evaluation=10.0), **seconds) == 12.0 + 10.0 + 50.0
-    together = Timing(step=0.5, evaluation=10.0, together=0.75)
-    assert phase_seconds(phase, timing=together, **seconds) == 6.0 + 10.0 + 50.0
     whole = phase.model_copy(update={"search_epochs": 0})  # all rates to the end: 3 * 7 * 4 steps, due in 4 and 7
     assert phase_seconds(whole, timing=Timing(step=0.5, evaluation=10.0), **seconds) == 42.0 + 60.0
 
@@ -71,7 +70,8 @@ def test_durations_are_hours_and_minutes(seconds: float, said: str) -> None:
 
 
 def like(config: RunConfig, *runs: Result) -> float | None:
-    return seconds_like_stored(config, estimate.paces(runs, lambda _: HERE))
+    found = estimate.seconds_like_stored(estimate.paces(runs), config)
+    return found if isinstance(found, float) else None
 
 
 def test_a_stored_run_tells_of_each_phase_by_epochs_rates_and_training_instances() -> None:
@@ -120,23 +120,27 @@ def listed(*options: str) -> list[str]:
 def test_the_list_shows_each_time_the_total_and_how_it_came_about(monkeypatch: pytest.MonkeyPatch) -> None:
     soft, lvml = (config_of(paradigm) for paradigm in ("soft", "lvml"))
     options = ("--paradigms", "soft,lvml")
-    advice = f"No stored run on this hardware ({HERE}) tells how long {{}} will take; --estimate trains a few steps and"
+    advice = (
+        f"{{}} cannot be timed: no stored run on this hardware ({HERE}) is like them; --estimate trains a few steps "
+    )
     *runs, closing = listed(*options, "--list")
     assert runs == [f"{soft.name}  to do", f"{lvml.name}  to do"]
-    assert closing == f"{advice.format('2 runs')} times them."
-    monkeypatch.setattr(grid_list.store, "stored_runs", lambda: [stored(soft, {0: [600.0]})])
+    assert closing == f"2 runs {advice} times them."
+    monkeypatch.setattr(
+        estimate.store, "every", lambda recorded=False: [] if recorded else [stored(soft, {0: [600.0]})]
+    )
     *runs, total, closing = listed(*options, "--list")
     assert runs == [f"{soft.name}  to do  1 h", f"{lvml.name}  to do"]
     assert total.startswith(
         f"In all 1 h of training for 1 of 2 runs not stored, one after the other, on {HERE}: stored"
     )
-    assert closing == f"{advice.format('1 run')} times them."
+    assert closing == f"1 run {advice} times them."
 
 
 def timed(monkeypatch: pytest.MonkeyPatch, *given: float) -> list[Any]:
     """Let timed calls take the given seconds, in turn; the configs of the data that were made."""
     made: list[Any] = []
-    task, left = timing.task, list(given)
+    task, left = running.data, list(given)
 
     def recorded(data: Any, seed: int) -> Any:
         made.append(data)
@@ -146,8 +150,8 @@ def timed(monkeypatch: pytest.MonkeyPatch, *given: float) -> list[Any]:
         call()
         return left.pop(0)
 
-    monkeypatch.setattr(timing, "task", recorded)
-    monkeypatch.setattr(timing, "_seconds", called)
+    monkeypatch.setattr(running, "data", recorded)
+    monkeypatch.setattr(estimate, "_seconds", called)
     return made
 
 
@@ -164,14 +168,14 @@ def test_estimating_times_each_kind_of_run_once_and_trains_nothing_else(
     assert [line.split("  ", 1)[1] for line in lines[:4]] == 2 * ["to do  3 min"] + 2 * ["to do  6 min"]
     assert [lines[0].split()[0], lines[2].split()[0]] == [soft.name, hybrid.name]
     assert lines[4:] == [
-        f"In all 17 min of training for 4 runs not stored, one after the other, on {HERE}: {timing.NUM_STEPS} training "
-        "steps and one evaluation of each kind of run were timed just now."
+        f"In all 17 min of training for 4 runs not stored, one after the other, on {HERE}: {estimate.NUM_STEPS} "
+        "training steps and one evaluation of each kind of run were timed just now."
     ]
     assert not (tmp_path / "results").exists()
 
 
 def test_data_that_are_missing_are_named_and_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "task", lambda *_: pytest.fail("it would download the data"))
+    monkeypatch.setattr(running, "data", lambda *_: pytest.fail("it would download the data"))
     *runs, closing = listed("--dataset", "cifar10", "--paradigms", "soft", "--seeds", "0,1", "--estimate")
     assert [run.split("  ")[1:] for run in runs] == 2 * [["to do"]]
     assert closing == (
@@ -189,7 +193,7 @@ def test_a_recorded_run_tells_of_pictures_that_lie_elsewhere_here() -> None:
     asked = asked.model_copy(update={"data": asked.data.model_copy(update={"source": "folder:/here/flowers"})})
     kept = asked.portable
     assert kept.data.source == "folder:flowers"
-    known = estimate.paces([stored(kept, {0: [2.0] * 6})], lambda config: HERE)
-    assert seconds_like_stored(asked, known) == 12.0
+    told = stored(kept, {0: [2.0] * 6})
+    assert like(asked, told) == 12.0
     other = asked.model_copy(update={"data": asked.data.model_copy(update={"source": "folder:/here/birds"})})
-    assert seconds_like_stored(other, known) is None
+    assert like(other, told) is None

@@ -48,7 +48,7 @@ def test_help_and_stored_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
     (config,) = experiment({**SMALL, "paradigms": "soft"}).configs()
     stored = store.get(config)
-    command = "from fcamlib.__main__ import main; main({}, standalone_mode=False)"
+    command = "from fcamlib.cli import main; main({}, standalone_mode=False)"
     assert not imports_torch(command.format(["--help"]))[1]
     summary, found = imports_torch(command.format(["run", "--json", "--paradigm", "soft", *OPTIONS]))
     assert not found and json.loads(summary)["splits"] == stored.summary["splits"]

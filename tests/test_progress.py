@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fcamlib import progress, store
+from fcamlib import cli, store
 from fcamlib.config import experiment
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,7 +54,7 @@ def test_a_bar_is_drawn_on_a_terminal_and_the_result_goes_to_standard_output() -
     assert printed.startswith(f"{stored.folder.name}: test accuracy ") and printed.count("\n") == 1
     assert stored.folder.name in shown and "loading data" in shown
     accuracy = stored.history["validation_accuracy"].iloc[-1]
-    assert re.search(rf"soft 0.05 accuracy {accuracy:.3f} +━+ 2/2 +epochs", shown)
+    assert re.search(rf"soft 0.05 accuracy {accuracy:.3f} +━+ 2/2 ", shown)
 
 
 def test_the_bar_counts_searches() -> None:
@@ -62,8 +62,8 @@ def test_the_bar_counts_searches() -> None:
     (config,) = experiment({**values, "learning_rates": "0.1,0.2,0.3", "hard_learning_rates": "0.01,0.02"}).configs()
     rows: list[dict[str, Any]] = []
     store.get(config, rows.append)
-    done = [progress.epochs_done(config.phases, row) for row in rows]
-    assert progress.total_epochs(config.phases) == (2 * 2 + 5) + (2 + 4) == len(rows)
+    done = [cli.steps_done(config, row, 0) for row in rows]
+    assert config.steps == (2 * 2 + 5) + (2 + 4) == len(rows)
     assert done == list(range(1, len(rows) + 1))
-    with progress.training_bar(config) as on_epoch:
+    with cli.bar(config) as on_epoch:
         assert on_epoch is None, "a bar without a terminal"

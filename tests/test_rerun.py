@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from click.testing import Result as Answer
 
 from fcamlib import paths, provenance, rerun, store
-from fcamlib.__main__ import main
+from fcamlib.cli import main
 from fcamlib.config import experiment, fixed_focus_experiment
 
 TINY = {"num_train": 40, "num_validation": 20, "num_test": 20, "epochs": 2, "paradigms": "soft"}

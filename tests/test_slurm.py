@@ -23,8 +23,8 @@ import pytest
 import yaml
 
 from fcamlib import checkpoint, paths, store
+from fcamlib.cli import grids
 from fcamlib.config import RunConfig, experiment
-from fcamlib.profiles import grids
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")

@@ -37,7 +37,7 @@ def trainings(result: Result[Any]) -> int:
         case CrossValidationConfig() as config:
             return config.repeats * config.folds * len(config.methods)
         case StudyConfig() as config:
-            return len(config)
+            return config.steps
     return 1
 
 

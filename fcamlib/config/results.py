@@ -148,18 +148,10 @@ class Phase(Optimizer):
         """Whether validation and test data are measured after `epoch`, counted from 1."""
         return epoch in (self.compared_after, self.epochs) or epoch % evaluate_every == 0
 
-    def epochs_alike(self, other: Phase, evaluate_every: int) -> int:  # to be removed with the common beginnings
-        """After how many epochs two phases that start alike still are: same weights, same measures, same comparison."""
-        one, two = (phase.model_copy(update={"epochs": 1, "search_epochs": 0}) for phase in (self, other))
-        both = range(1, min(self.epochs, other.epochs) + 1) if one == two else range(0)
-
-        def differs(epoch: int) -> bool:
-            here, there = (
-                (phase.is_measured(epoch, evaluate_every), epoch <= phase.compared_after) for phase in (self, other)
-            )
-            return here != there
-
-        return next((epoch for epoch in both if differs(epoch)), len(both) + 1) - 1
+    @property
+    def steps(self) -> int:
+        """Epochs that the phase costs, with those of the learning rates that lose."""
+        return (len(self.learning_rates) - 1) * self.compared_after + self.epochs
 
 
 class Model(Frozen):
@@ -207,6 +199,11 @@ class CaptionPhase(Frozen):
     epochs: Epochs = Field(description="passes over the training captions")
     encoder_learning_rate: RateOrNone = Field(description="of the encoder; without effect on features")
     decoder_learning_rate: Rate = Field(description="of everything else")
+
+    @property
+    def steps(self) -> int:
+        """Epochs that the phase costs."""
+        return self.epochs
 
 
 class CaptionModel(Frozen):
@@ -273,6 +270,11 @@ class Config(Frozen):
         """Readable part of the name."""
 
     @property
+    @abstractmethod
+    def steps(self) -> int:
+        """Epochs, or trainings, that computing takes."""
+
+    @property
     def portable(self) -> Any:
         """The same without what only one machine knows, such as where a folder lies."""
 
@@ -316,11 +318,10 @@ class Run(Config):
         """Readable part of the name."""
         return f"{self.data.slug}-{self.paradigm}-s{self.seed}"
 
-    def epochs_alike(self, other: Run) -> int:  # to be removed with the common beginnings
-        """After how many epochs of their first phase two runs are still the same, 0 where they begin differently."""
-        if self.model_copy(update={"phases": other.phases}) != other:
-            return 0
-        return self.phases[0].epochs_alike(other.phases[0], self.training.evaluate_every)
+    @property
+    def steps(self) -> int:
+        """Epochs of all phases."""
+        return sum(phase.steps for phase in self.phases)
 
 
 class CaptionRun(Config):
@@ -339,6 +340,11 @@ class CaptionRun(Config):
     def paradigm(self) -> str:
         """Name of the schedule; phases of one loss count once."""
         return paradigm_of(self.phases)
+
+    @property
+    def steps(self) -> int:
+        """Epochs of all phases."""
+        return sum(phase.epochs for phase in self.phases)
 
     @property
     def prefix(self) -> CaptionRun | None:
@@ -381,6 +387,11 @@ class Sweep(Config, Momentum):
         """Readable part of the name."""
         return f"fixed-focus-{self.data.slug}"
 
+    @property
+    def steps(self) -> int:
+        """Epochs."""
+        return self.epochs
+
 
 class Study(Config):
     """Every task with every model, schedule and seed, kept as one table."""
@@ -405,7 +416,9 @@ class Study(Config):
         for task, seed, model, phases in product(self.tasks, self.seeds, self.models, self.schedules):
             yield Run(data=task, model=model, phases=phases, training=self.training, seed=seed)
 
-    def __len__(self) -> int:
+    @property
+    def steps(self) -> int:
+        """Trainings."""
         return len(self.tasks) * len(self.models) * len(self.schedules) * len(self.seeds)
 
 
@@ -439,6 +452,11 @@ class CrossValidation(Config):
     def label(self) -> str:
         """Readable part of the name."""
         return f"{short_source(self.source)}-cv{self.repeats}x{self.folds}"
+
+    @property
+    def steps(self) -> int:
+        """Trainings."""
+        return self.repeats * self.folds * len(self.methods)
 
 
 KINDS: dict[str | None, type[Config]] = {None: Run, "captions": CaptionRun, "fixed_focus": Sweep, "study": Study,

@@ -16,11 +16,11 @@ from safetensors.torch import load_file
 from small_captions import SMALL, config, model_of, small_task
 
 from fcamlib import examples, plots, store, tables
-from fcamlib.__main__ import main
 from fcamlib.captioning import training as caption_training
 from fcamlib.captioning.evaluation import CaptionEvaluator
 from fcamlib.captioning.training import CaptionTrainer, trained_captioner
 from fcamlib.checkpoint import Row
+from fcamlib.cli import main
 from fcamlib.config import ScenesConfig, caption_experiment
 from fcamlib.data.captions import caption_task
 from fcamlib.data.features import ENCODERS, FrozenEncoder

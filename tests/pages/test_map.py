@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from fcamlib import paths
-from fcamlib.__main__ import main
+from fcamlib.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "book" / "map.md").read_text("utf-8")

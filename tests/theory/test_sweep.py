@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose
 from torch import Tensor, nn
 
 from fcamlib import paths, store
-from fcamlib.__main__ import main
+from fcamlib.cli import main
 from fcamlib.config import Orthogonal, Sweep, SweepGrid
 from fcamlib.data.sdc import Bank, SDCData
 from fcamlib.errors import DataError, DivergenceError, UserError

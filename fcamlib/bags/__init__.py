@@ -1,1 +1,0 @@
-"""Bags of feature vectors (multiple-instance learning): cross-validation against reference methods."""

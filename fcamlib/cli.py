@@ -1,0 +1,564 @@
+"""Command line: `fcam run`, `grid`, `study`, `sweep`, `caption`, `crossval`, `list`, `check`, `record`, `rerun`.
+
+A command that trains says which configs its parameters make; `training` does the rest alike for all. What imports torch
+or pandas is imported where it is used, so that `fcam --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import io
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import update_wrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_origin
+
+import click
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from fcamlib import __version__, paths
+from fcamlib.config import (
+    STUDIES,
+    CaptionGrid,
+    CaptionModel,
+    Config,
+    Folds,
+    Grid,
+    Parameters,
+    Run,
+    StudyGrid,
+    Sweep,
+    SweepGrid,
+    TaskParameters,
+    Training,
+    read,
+    read_yaml,
+    written,
+)
+from fcamlib.errors import DivergenceError, StoreError, UserError, is_out_of_memory, one_line, shown
+
+if TYPE_CHECKING:
+    from fcamlib.store import Progress, Result, Row
+
+GROUPS = ("Task", "Training", "Networks", "Computation")
+ONE_RUN = {"paradigms": "paradigm", "seeds": "seed"}  # what `fcam run` takes one of, and its name there
+PROFILES = Path("notebooks/profiles")  # in a source checkout: profiles that go by their name
+MEASURES = {"accuracy": "test accuracy", "focus_accuracy": "focus accuracy", "saif": "SAIF"}
+OF_CAPTIONS = {"bleu1": "BLEU-1", "bleu4": "BLEU-4", "a_z": "a_z", "s_y": "s_y", "saif": "SAIF"}
+Given = dict[str, Any]
+
+
+class Commands(click.Group):
+    """A user's mistake ends with one sentence and status 2, an interruption with status 130."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; characters that the terminal does not have are replaced."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            said, status = (
+                "interrupted; what is stored stays, and the same command goes on from the last checkpoint.",
+                130,
+            )
+        except UserError as error:
+            said, status = one_line(error), 2
+        except Exception as error:
+            if is_out_of_memory(error):
+                why = f" ({shown(one_line(error))})" if str(error).strip() else ""
+                said = f"memory ran out{why}: lower num_train, num_test, num_segments or batch_size."
+            elif isinstance(error, OSError) and error.errno != errno.EPIPE and error.filename is not None:
+                said = f"'{shown(error.filename)}' cannot be used ({error.strerror})."
+            else:
+                raise
+            status = 2
+        click.echo(f"fcam: {said}", err=True)
+        ctx.exit(status)
+
+
+class Command(click.Command):
+    """A command whose help lists its options by group."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each group, options without one first."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                sections.setdefault(getattr(parameter, "group", "Options"), []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def _show_version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        known = paths.commit()
+        click.echo(f"fcam, version {__version__}" + (f" (commit {known})" if known else ""))
+        ctx.exit()
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
+              help="Show the version, in a source checkout with its commit, and exit.")  # fmt: skip
+def main() -> None:
+    """Train and compare attention models: soft, hard, latent-variable and hybrid attention.
+
+    \b
+    Examples:
+      fcam run                           a hybrid on the embedded digits
+      fcam run --dataset folder:PATH --foreground airplane,automobile,bird
+                                         on your own pictures
+      fcam grid --seeds 0,1,2            four paradigms, three seeds
+      fcam COMMAND --help                all options of a command
+
+    \b
+    Folders are moved with environment variables:
+      FCAM_DATA     data sets
+      FCAM_RESULTS  the run store
+      FCAM_FIGURES  saved figures
+    """
+    logging.basicConfig(format="fcam: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    if sys.stderr.isatty():
+        logging.getLogger("fcamlib").setLevel(logging.INFO)
+
+
+# --- options from the fields of parameters ----------------------------------------------------------------------------
+
+
+def fields_of(model: type[Parameters]) -> dict[str, FieldInfo]:
+    """The parameters of every data source."""
+    if not issubclass(model, TaskParameters):
+        return dict(model.model_fields)
+    fields: dict[str, FieldInfo] = {}
+    for kind, source in model.sources().items():
+        fields = {**model.known(f"{kind}:x" if source.path else kind), **fields}
+    return fields
+
+
+def _group(model: type[Parameters], name: str) -> str:
+    if name not in model.model_fields or name in ("num_segments", "dataset"):
+        return "Task"
+    if name.rstrip("s").endswith("network") or name == "encoder" or name in CaptionModel.model_fields:
+        return "Networks"
+    return "Computation" if name in Training.model_fields and name not in ("batch_size", "keep") else "Training"
+
+
+def _default(model: type[Parameters], name: str, field: FieldInfo) -> str:
+    """The default; where data sources have their own, that of the first."""
+    if name == "dataset":
+        return getattr(model, "usual", "")
+    found = {"": field.default}
+    if issubclass(model, TaskParameters):
+        given = {kind: model.known(f"{kind}:x" if source.path else kind) for kind, source in model.sources().items()}
+        found = {kind: model.defaults(kind).get(name, own[name].default) for kind, own in given.items() if name in own}
+    kind, value = next(((kind, value) for kind, value in found.items() if _plain(value)), ("", ""))
+    return _plain(value) + (f" for {kind}" if len(set(found.values())) > 1 and _plain(value) else "")
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value in (0, "", ()) or value is PydanticUndefined:
+        return ""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def option(model: type[Parameters], name: str, field: FieldInfo, called: Mapping[str, str], also: bool) -> click.Option:
+    """The option of a parameter, whose value stays text; `called` names it otherwise, or `also` so."""
+    one = name in called and not also
+    names = [f"--{called.get(name, name).replace('_', '-')}", *([f"--{name.replace('_', '-')}"] if also else [])]
+    about, _, default = (field.description or "").partition("; default ")
+    default = default or _default(model, name, field)
+    if one:
+        default = {"paradigms": "hybrid", "seeds": "0"}[name]
+    if name == "dataset" and issubclass(model, TaskParameters):
+        about = f"one of {', '.join(written(model.sources()))}"
+    annotation: Any = field.annotation
+    kind = {int: "N", float: "X", bool: "true|false"}.get(annotation, "NAME")
+    kind = "NAME" if one and name == "paradigms" else "N" if one else kind
+    if not one and get_origin(annotation) is tuple:
+        kind = "A,B,..."
+    found = click.Option(
+        list(dict.fromkeys((*names, name))), metavar=kind, help=about + (f"  [default: {default}]" if default else "")
+    )
+    vars(found)["group"] = _group(model, name)
+    return found
+
+
+def training(
+    model: type[Parameters], estimate: bool = True, called: Mapping[str, str] | None = None, also: bool = False
+) -> Callable[[Callable[..., Sequence[Config]]], click.Command]:
+    """A command that computes, or looks up, the configs that the decorated function makes of the given parameters."""
+    fields = fields_of(model)
+
+    def decorate(make: Callable[..., Sequence[Config]]) -> click.Command:
+        def command(fresh: bool, list_only: bool, as_json: bool, estimate: bool = False, **options: Any) -> None:
+            given = {name: value for name in fields if (value := options.pop(name)) is not None}
+            configs = make(given, **options)
+            if list_only or estimate:
+                from fcamlib.estimate import listing
+
+                for line in listing(configs, estimate):
+                    click.echo(line)
+            else:
+                compute(configs, fresh, as_json)
+
+        done = main.command(cls=Command)(update_wrapper(command, make))
+        flags = {
+            "--list list_only": "show what is stored, what would be computed and how long, and stop",
+            "--estimate estimate": "the same, after a few training steps have been timed",
+            "--fresh fresh": "compute even what the store has",
+            "--json as_json": "print each result as one line of JSON",
+        }
+        if not estimate:
+            del flags["--estimate estimate"]
+        done.params += [click.Option(names.split(), is_flag=True, help=about) for names, about in flags.items()]
+        ordered = sorted(fields, key=lambda name: GROUPS.index(_group(model, name)))
+        done.params += [option(model, name, fields[name], called or {}, also and name in ONE_RUN) for name in ordered]
+        return done
+
+    return decorate
+
+
+# --- computing and showing --------------------------------------------------------------------------------------------
+
+
+def compute(configs: Sequence[Config], fresh: bool, as_json: bool) -> None:
+    """Compute or look up results, in order, and show each; of several, one that diverges does not stop the others."""
+    from fcamlib import store
+
+    diverged = 0
+    for config in configs:
+        try:
+            result = None if fresh else store.find(config, report=False)  # answers without importing torch
+            if result is None:
+                from fcamlib.numerics import keep_freed_memory
+
+                keep_freed_memory()
+                with bar(config) as progress:
+                    result = store.get(config, progress, fresh)
+        except DivergenceError as error:
+            if len(configs) == 1:
+                raise
+            diverged += 1
+            click.echo(f"fcam: {config.name}: {one_line(error)}", err=True)
+        else:
+            click.echo(as_line_of_json(result) if as_json else in_words(result))
+    if diverged:
+        click.echo(f"fcam: {diverged} of {len(configs)} runs diverged; the others are stored.", err=True)
+        click.get_current_context().exit(1)
+
+
+@contextmanager
+def bar(config: Config) -> Iterator[Progress | None]:
+    """A bar of the epochs or trainings on standard error; None without a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    console.print(config.name, highlight=False)
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=16), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+        task = progress.add_task("loading data", total=config.steps)
+
+        def on_row(row: Row) -> None:
+            done = steps_done(config, row, int(progress.tasks[0].completed))
+            progress.update(task, completed=done, description=described(row))
+
+        yield on_row
+
+
+def steps_done(config: Config, row: Row, before: int) -> int:
+    """How many of `config.steps` are behind when `row` is measured, also where a run resumes or a rate diverges."""
+    if not isinstance(config, Run):
+        return row.get("epoch", before + 1)
+    earlier, phase = config.phases[: row["phase"]], config.phases[row["phase"]]
+    epoch = row["epoch"] - sum(one.epochs for one in earlier)
+    losers = len(phase.learning_rates) - 1
+    searched = phase.learning_rates.index(row["learning_rate"]) if epoch <= phase.compared_after else losers
+    return sum(one.steps for one in earlier) + searched * phase.compared_after + epoch
+
+
+def described(row: Row) -> str:
+    """A row in a few words, such as "soft 0.05 accuracy 0.931"."""
+    names = ("paradigm", "method", "learning_rate")
+    words = [f"{row[name]:g}" if name == "learning_rate" else row[name] for name in names if row.get(name)]
+    measures = ("validation_accuracy", "accuracy", "train_accuracy", "train_loss", "loss")
+    for name in [name for name in measures if isinstance(row.get(name), float)][:1]:
+        words.append(f"{name.rsplit('_', 1)[-1]} {row[name]:.3f}")
+    return " ".join(words)
+
+
+def as_line_of_json(result: Result) -> str:
+    """Name, folder and summary, or the rows of what is a table: of a sweep its last epoch."""
+    content = {"name": result.folder.name, "folder": str(result.folder)}
+    if "splits" in result.summary:
+        return json.dumps(content | result.summary)
+    rows, name = result.history, "rows"
+    if isinstance(result.config, Sweep):
+        rows, name = rows[rows["epoch"] == result.config.epochs], "last"
+    return json.dumps(content | {name: json.loads(rows.to_json(orient="records"))})
+
+
+def in_words(result: Result) -> str:
+    """The test measures of a run, or the table of what holds many trainings."""
+    config, where = result.config, f"in {result.folder}"
+    if test := result.summary.get("splits", {}).get("test"):
+        titles = OF_CAPTIONS if "bleu4" in test else MEASURES
+        found = ", ".join(f"{title} {test[name]:.3f}" for name, title in titles.items() if name in test)
+        return f"{config.name}: {found} (n = {test['n']}), {where}"
+    from fcamlib.tables import METRICS, TRUTHLESS, frame, means
+
+    if isinstance(config, Sweep):
+        last = result.history[result.history["epoch"] == config.epochs]
+        table = last.groupby(["paradigm", "alpha"], sort=False)[["loss", "incentive_exact"]].mean().reset_index()
+        text = table.rename(columns={"incentive_exact": "incentive"}).round(4).to_string(index=False)
+        return f"{text}\n\n{config.name}: means over {len(config.seeds)} seeds, {where}"
+    if seeds := getattr(config, "seeds", ()):
+        text = means(frame([result]), measures=METRICS).to_string()
+        return f"{text}\n\n{config.name}: means and 95 % t-intervals over {len(seeds)} seeds, {where}"
+    text = means(frame([result]), measures=TRUTHLESS, spread="sd").to_string()
+    return f"{text}\n\n{config.name}: means and standard deviations over repeats, {where}"
+
+
+# --- the commands that train ------------------------------------------------------------------------------------------
+
+
+@training(Grid, called=ONE_RUN)
+@click.option("--config", "files", type=Path, multiple=True, metavar="FILE",
+              help="a result's config.json, in place of the options; may be given several times")  # fmt: skip
+def run(given: Given, files: tuple[Path, ...]) -> Sequence[Config]:
+    """Train one model, or show its stored run.
+
+    Example, your own pictures in PATH/train/<class>/ and PATH/test/<class>/:
+
+    \b
+      fcam run --dataset folder:PATH --foreground airplane,automobile,bird \\
+               --num-segments 5 --paradigm hybrid --seed 0
+
+    Lists are written 0.05,0.02 or '[0.05, 0.02]'. Of several learning rates the best on validation data is kept. A run
+    that was interrupted goes on from its last checkpoint.
+    """
+    for name in given if files else ():
+        raise UserError(f"--config and --{ONE_RUN.get(name, name).replace('_', '-')} exclude each other: give one.")
+    for field, name in ONE_RUN.items():
+        if "," in given.get(field, ""):
+            raise UserError(f"{name}={given[field]} is more than one: `fcam run` trains one, `fcam grid` several.")
+    return [*map(config_file, files)] or Grid.of({"paradigms": "hybrid", **given}, ONE_RUN).configs()
+
+
+def config_file(path: Path) -> Config:
+    """The config in a file."""
+    try:
+        return read(path.read_bytes())
+    except OSError as error:
+        raise StoreError(f"the config '{shown(path)}' cannot be read ({error.strerror}): give a config.json.") from None
+    except UserError as error:
+        raise StoreError(f"the config '{shown(path)}' is not valid: {error}") from None
+
+
+@training(Grid)
+@click.argument("profile", required=False)
+def grid(given: Given, profile: str | None) -> Sequence[Config]:
+    """Train every paradigm with every seed.
+
+    PROFILE is a YAML file of parameters, or the name of one in notebooks/profiles, such as quick; options go before its
+    values. A file of several documents, divided by ---, is as many grids, one after the other. --list goes by stored
+    runs to tell how long the others will take on this machine, --estimate by a few training steps.
+
+    \b
+    Example:
+      fcam grid --num-segments 9 --paradigms soft,hybrid --seeds 0,1,2 --learning-rates 0.1,0.05
+    """
+    documents = grids(profile_file(profile)) if profile else [{}]
+    return [config for document in documents for config in Grid.of(document | given).configs()]
+
+
+def profile_file(profile: str) -> Path:
+    """The file of a profile that is given by its name, one of those in `PROFILES`, or by its path."""
+    for path in (PROFILES / f"{profile}.yaml", Path(profile)):
+        if path.is_file():
+            return path
+    known = ", ".join(sorted(path.stem for path in PROFILES.glob("*.yaml")))
+    known = f"choose {known}, or " if known else ""
+    raise UserError(f"the profile '{shown(profile)}' is missing: {known}give the path of a YAML file of parameters.")
+
+
+def grids(path: Path) -> list[Given]:
+    """The parameters of each document of a profile."""
+    try:
+        contents = read_yaml(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"the profile '{shown(path)}' cannot be read as YAML ({one_line(error)}).") from None
+    if not contents or not all(isinstance(content, dict) for content in contents):
+        raise UserError(f"the profile '{shown(path)}' is not a list of 'name: value' lines.")
+    return [{str(name): value for name, value in content.items()} for content in contents]
+
+
+@training(StudyGrid)
+@click.argument("name", required=False, type=click.Choice(list(STUDIES)))
+def study(given: Given, name: str | None) -> Sequence[Config]:
+    """Train every combination of several settings into one table.
+
+    Segments, networks, paradigms, switches, learning rates and seeds that are listed are combined. The table is one
+    result of the store, without weights. A study that was interrupted goes on where it stopped. NAME is a study that is
+    kept with the source; options go before its settings.
+
+    \b
+    Examples:
+      fcam study scale --list
+      fcam study --num-segments 5,20,100 --seeds 0,1,2
+      fcam study --focus-networks linear,mlp:1x32 --classification-networks mlp:1x8,mlp:2x64:layer
+      fcam study --paradigms soft,hard,hybrid --soft-shares 0.25,0.5,0.75
+      fcam study --paradigms soft,hybrid --each-learning-rate 0.01,0.03,0.1
+    """
+    return [StudyGrid.of({**STUDIES.get(name or "", {}), **given}).config()]
+
+
+@training(SweepGrid, estimate=False)
+def sweep(given: Given) -> Sequence[Config]:
+    """Train the classifier at fixed attention weights.
+
+    Every attention weight, paradigm and seed is trained, all at once. Shows loss L and incentive I = -dL/dalpha after
+    the last epoch. A sweep that was interrupted goes on from its last checkpoint.
+
+    \b
+    Examples:
+      fcam sweep                               the paper's linear orthogonal task
+      fcam sweep --dataset digits --seeds 0,1,2
+      fcam sweep --dataset folder:PATH --foreground airplane,automobile,bird --epochs 40
+    """
+    return [SweepGrid.of(given).config()]
+
+
+@training(CaptionGrid, estimate=False, called=ONE_RUN, also=True)
+def caption(given: Given) -> Sequence[Config]:
+    """Train a captioning model with attention over regions.
+
+    The model attends to regions of a picture anew for every word. Every paradigm has two phases: soft attention twice,
+    hard attention twice, and the hybrid soft then hard, from the weights that soft attention has after its first phase.
+    A run that was interrupted goes on from its last checkpoint.
+
+    \b
+    Examples:
+      fcam caption --paradigm hybrid --seed 0            generated scenes
+      fcam caption --paradigm soft,hard,hybrid --seed 0,1,2
+      fcam caption --dataset coco:PATH --device cuda     MSCOCO 2014 in PATH
+    """
+    return CaptionGrid.of(given).configs()
+
+
+@training(Folds, estimate=False)
+def crossval(given: Given) -> Sequence[Config]:
+    """Compare the paradigms on your own bags by cross-validation.
+
+    Soft, hard, latent-variable and hybrid attention are trained on every fold of bags of feature vectors. The file
+    holds features (N, D), bag (N,), label (bags,) and, optionally, fold (repeats, bags). ABMIL and its gated form are
+    compared too where the library torchmil is installed (pip install 'fcamlib[mil]'). Finished folds are kept: the same
+    command goes on where it was interrupted.
+
+    \b
+    Example:
+      fcam crossval --dataset bags:mine.npz --methods soft,lvml,hybrid
+    """
+    return [Folds.of(given).config()]
+
+
+# --- the commands that show and keep ----------------------------------------------------------------------------------
+
+
+@main.command("list")
+@click.option("--json", "as_json", is_flag=True, help="print as JSON")
+def list_results(as_json: bool) -> None:
+    """List finished results by kind, with their test measures.
+
+    A result that is both recorded and stored is listed once, as recorded. Damaged ones are named on standard error and
+    left out.
+    """
+    from fcamlib import store
+    from fcamlib.tables import results_table
+
+    results: list[Result] = [*store.every(), *store.every(recorded=True)]
+    found = {result.folder.name: result for result in results}
+    ordered = sorted(found.values(), key=lambda result: result.folder.name)
+    groups = sorted({result.config.group for result in ordered}, key=lambda group: (group != Run.group, group))
+    if as_json:
+        entries = [{"name": one.folder.name, "group": one.config.group, "folder": str(one.folder)} for one in ordered]
+        click.echo(json.dumps([entry | one.summary for entry, one in zip(entries, ordered, strict=True)]))
+    elif not ordered:
+        click.echo("No run is stored yet: `fcam run` trains one.")
+    else:
+        of_group = {group: [one for one in ordered if one.config.group == group] for group in groups}
+        tables = [f"{group}\n{results_table(of_group[group]).to_string(index=False)}" for group in groups]
+        click.echo("\n\n".join(tables))
+    if not as_json and paths.recorded_dir() is None:
+        click.echo("Recorded results come with a source checkout; this copy was installed without one.", err=True)
+
+
+@main.command()
+def check() -> None:
+    """Show versions, devices, folders, data sets and results."""
+    from fcamlib.checks import report
+
+    click.echo(report())
+
+
+@main.command()
+@click.argument("names", nargs=-1, required=True)
+def record(names: tuple[str, ...]) -> None:
+    """Keep finished results with the source.
+
+    The results NAMES are copied, without scores and weights, to results/recorded/ of the source checkout.
+    """
+    from fcamlib import store
+
+    if paths.recorded_dir() is None:
+        raise UserError("`fcam record` needs a source checkout: run it from an editable install of one.")
+    stored: list[Result] = store.every()
+    results = {result.folder.name: result for result in stored}
+    for name in names:
+        if name not in results:
+            near = difflib.get_close_matches(name, results, n=1)
+            hint = f"did you mean '{near[0]}'? " if near else ""
+            raise UserError(f"'{shown(name)}' is not a stored run: {hint}`fcam list` shows their names.")
+    for name in names:
+        click.echo(store.record(results[name]).folder)
+
+
+@main.command()
+@click.argument("names", nargs=-1, required=True)
+def rerun(names: tuple[str, ...]) -> None:
+    """Compute recorded results anew and compare.
+
+    Every number of the results NAMES is compared with the record. NAMES may be patterns in quotes, as 'cifar10-*'. Data
+    that a record names by a folder or file, such as musk1.npz, are looked for in FCAM_DATA and its subfolders. A result
+    is computed with the record's vector instructions where the processor has them. It is stored in the results folder:
+    an interrupted rerun resumes there, and a second one compares at once. The exit status is 1 where a record is not
+    reproduced.
+
+    \b
+    Example:
+      FCAM_DATA=PATH fcam rerun 'hatexplain-*'
+    """
+    from fcamlib.rerun import rerun
+
+    if not rerun(names):
+        click.get_current_context().exit(1)

@@ -1,1 +1,0 @@
-"""Studies: many trainings whose results are one table."""
