@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
 from fcamlib.paradigms import Style, style_of
-from fcamlib.plots.look import INK, NO_FOREGROUND, PageFigure, empty_card, paradigm_order, require_columns, styled
+from fcamlib.plots.look import INK, PageFigure, empty_card, paradigm_order, require_columns, styled
 from fcamlib.plots.panels import THIN, dotted, finished, interval_key, panels, paradigm_key, share_axis, tame
 
 METRICS = {"accuracy": "accuracy", "focus_accuracy": "focus accuracy", "saif": "SAIF"}
@@ -69,7 +69,7 @@ def saif_over_tau(curves: Mapping[str, ArrayLike], title: str = "") -> PageFigur
         for seed, curve in enumerate(np.asarray(values, dtype=np.float64))
     ]
     if not rows:
-        return empty_card(NO_FOREGROUND)
+        return empty_card()
     frame = pd.concat(rows)
     fig, axes = panels(frame, "tau", {"saif": ""}, r"threshold $\tau$", shares=True, height=4.5 if title else 4.3)
     dotted(axes, "", x=TAU)

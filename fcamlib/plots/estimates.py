@@ -88,7 +88,7 @@ def accuracy_saif_summary(table: pd.DataFrame) -> PageFigure:
 
 def _heading(dataset: str, counts: pd.Series, letters: int) -> str:
     """A data set's name with its number of seeds, on lines of at most so many letters."""
-    least, most = int(counts.min()), int(counts.max())
+    least, most = counts.min(), counts.max()
     seeds = f"n = {least}" if least == most else f"n = {least} to {most}"
     return textwrap.fill(f"{dataset} ({seeds})".replace(" = ", NO_BREAK), letters)
 

@@ -18,7 +18,6 @@ from fcamlib.plots.look import (
     BODY_SIZE,
     CARD,
     INK,
-    NO_FOREGROUND,
     NOTE_SIZE,
     PAGE_WIDTH,
     PageFigure,
@@ -70,10 +69,8 @@ def _plane(ax: Axes, percent: Float[np.ndarray, "A S"]) -> None:
     texts = [[cell_text(float(value)) for value in row] for row in percent.T]
     _cells(ax, percent.T, texts, SHARE_COLORS, SHARE_SCALE)
     ax.invert_yaxis()
-    outline = Rectangle(
-        (bins - 1, bins - 1), 1, 1, fill=False, ec=INK, lw=2.0, zorder=4, clip_on=False, gid="saif-cell"
-    )
-    outline.set_path_effects([withStroke(linewidth=4.0, foreground=CARD)])
+    outline = Rectangle((bins - 1, bins - 1), 1, 1, fill=False, ec=INK, lw=2.0, zorder=4, clip_on=False)
+    outline.set(path_effects=[withStroke(linewidth=4.0, foreground=CARD)], gid="saif-cell")
     ax.add_patch(outline)
     ax.set(aspect="equal")
     names = EDGES.get(bins) or BINS[bins]
@@ -86,7 +83,7 @@ def _planes(rows: Mapping[str, Mapping[str, ArrayLike]], x: str, y: str, scale: 
     """One panel per row label and paradigm; the panels of a single row of four stand in a square."""
     names = paradigm_order(name for panels in rows.values() for name in panels)
     if not names:
-        return empty_card(NO_FOREGROUND)
+        return empty_card()
     square, single = len(rows) == 1 and len(names) > 3, len(rows) == 1
     across = 2 if square else len(names)
     down = -(-len(names) // 2) if square else len(rows)

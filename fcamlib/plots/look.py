@@ -36,7 +36,6 @@ BODY_SIZE = 10.0  # points
 NOTE_SIZE = 9.0  # points
 DOT: dict[str, Any] = {"ls": "", "marker": "o", "ms": 2.8, "mew": 0.0, "alpha": 0.7}  # one seed
 PALETTE_ERROR = 0.3  # of 255, mean over all pixels and channels: what a palette of 256 colours may change
-NO_FOREGROUND = "Nothing to draw: the data do not say which segments are the foreground."
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]*")
 # DejaVu Sans ships with matplotlib, so widths are the same on every machine; it lacks Chinese, Japanese and Korean.
 WIDE_FONTS = ("Noto Sans CJK JP", "Noto Sans CJK SC", "Hiragino Sans", "Yu Gothic", "Microsoft YaHei", "Malgun Gothic")
@@ -89,9 +88,10 @@ def styled(draw: Callable[P, PageFigure]) -> Callable[P, PageFigure]:
 
 
 @styled
-def empty_card(sentence: str) -> PageFigure:
+def empty_card() -> PageFigure:
     """A figure that says why there is nothing to draw."""
     figure = PageFigure(figsize=(PAGE_WIDTH, 0.8))
+    sentence = "Nothing to draw: the data do not say which segments are the foreground."
     figure.text(0.02, 0.5, sentence, va="center")
     return figure
 

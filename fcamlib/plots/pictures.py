@@ -92,17 +92,15 @@ def attention_gallery(
         right = grid.left + columns * (side + GAP) + 0.02
         name = f"label: {_shortened(label_names[label], 40)}"
         ax.text(MARGIN, grid.top - HEAD, name, va="top", fontweight="bold", parse_math=False)
-        bars = grid.top + side + BAR_OFFSET
-        ax.text(right, bars - 0.05, "predicted, $s_y$", va="bottom", fontsize=NOTE_SIZE)
+        ax.text(right, grid.top + side + BAR_OFFSET - 0.05, "predicted, $s_y$", va="bottom", fontsize=NOTE_SIZE)
         _draw_segments(ax, images[instance], np.asarray(foreground)[instance], grid, instance)
         for place, (paradigm, values) in enumerate(weights.items()):
             offset = side + BAR_OFFSET + place * BAR_STEP
             _draw_weights(ax, paradigm, np.asarray(values, dtype=np.float64)[instance], grid, offset, instance)
             predicted = int(np.asarray(predictions[paradigm])[instance])
             sign = RIGHT if predicted == label else WRONG
-            text = (
-                f"{sign} {_shortened(label_names[predicted], 10)} {float(np.asarray(scores[paradigm])[instance]):.2f}"
-            )
+            score = float(np.asarray(scores[paradigm])[instance])
+            text = f"{sign} {_shortened(label_names[predicted], 10)} {score:.2f}"
             shown: Any = {"va": "center_baseline", "fontsize": NOTE_SIZE, "gid": f"verdict-{paradigm}-{instance}"}
             ax.text(right, grid.top + offset + BAR / 2, text, parse_math=False, **shown)
     note = (

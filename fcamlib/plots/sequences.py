@@ -51,15 +51,11 @@ def series_attention(
         top.set_title(heading, fontsize="medium", loc="left", parse_math=False)
         _draw_bars(below, {name: np.asarray(values)[number] for name, values in weights.items()}, mask)
     axes[-1].set_xlabel("window")
-    handles = [_patch(name, hatch) for name, hatch in zip(weights, cycle(HATCHES), strict=False)]
+    shown = [(style_of(name), hatch) for name, hatch in zip(weights, cycle(HATCHES), strict=False)]
+    handles = [Patch(facecolor=look.color, hatch=hatch, edgecolor=CARD, label=look.label) for look, hatch in shown]
     handles.append(Patch(facecolor=FOREGROUND, label="foreground"))
     fig.legend(handles=handles, loc="outside upper center", ncols=len(handles), handlelength=1.5)
     return fig
-
-
-def _patch(name: str, hatch: str) -> Patch:
-    """A paradigm in the key."""
-    return Patch(facecolor=style_of(name).color, hatch=hatch, edgecolor=CARD, label=style_of(name).label)
 
 
 def _draw_series(ax: Axes, windows: Float[np.ndarray, "M C T"], mask: Bool[np.ndarray, " M"]) -> None:
@@ -123,17 +119,15 @@ def word_attention(picture: ArrayLike | None, boxes: ArrayLike, examples: Mappin
     for line, (name, start) in enumerate(lines):
         example, down = shown[name], top + LINE * line + 0.25
         if start == 0:
-            middle = 1 - (down + SIDE / 2) / height
-            fig.text(
-                0.16 / PAGE_WIDTH, middle, style_of(name).label, rotation=90, ha="center", va="center", weight="bold"
-            )
+            place = 0.16 / PAGE_WIDTH, 1 - (down + SIDE / 2) / height
+            fig.text(*place, style_of(name).label, rotation=90, ha="center", va="center", weight="bold")
         if not example.words:
             _square(fig, LEFT, down, SIDE).set_title("no words", fontsize=NOTE_SIZE, style="italic")
-        for place, word in enumerate(example.words[start : start + WORDS]):
-            ax = _square(fig, LEFT + place * (SIDE + 0.08), down, SIDE)
+        for column, word in enumerate(example.words[start : start + WORDS]):
+            ax = _square(fig, LEFT + column * (SIDE + 0.08), down, SIDE)
             _draw_picture(ax, image, frames)
-            _draw_attention(ax, example.alpha[start + place], style_of(name).color)
-            weight = "bold" if example.names_category[start + place] else "normal"
+            _draw_attention(ax, example.alpha[start + column], style_of(name).color)
+            weight = "bold" if example.names_category[start + column] else "normal"
             ax.set_title(word, fontsize=NOTE_SIZE, fontweight=weight, parse_math=False, pad=3)
     note = "Framed: the objects. The number is the largest weight; its cell is outlined."
     fig.text(LEFT / PAGE_WIDTH, 0.12 / height, note, fontsize=NOTE_SIZE)

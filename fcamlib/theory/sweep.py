@@ -163,11 +163,6 @@ def compute(
     | `loss` | mean loss L(alpha) on the training data, nats |
     | `incentive` | [L(alpha) - L(alpha + 0.01)] / 0.01 at the same classifier; at alpha > 0.99 downwards (F8) |
     | `incentive_exact` | -dL/dalpha (F9) |
-
-    Raises
-    ------
-    DivergenceError
-        Where a member's loss becomes NaN or infinite; the sentence names paradigm, alpha, seed and epoch.
     """
     began, kept, interval = clock.perf_counter(), scratch / store.CHECKPOINT, checkpoint.seconds_between()
     with reproducible(config.training.threads):

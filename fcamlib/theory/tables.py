@@ -32,7 +32,7 @@ def setting_title(setting: Setting) -> str:
 
 
 def flow_frame(settings: Sequence[Setting], points: int = POINTS) -> pd.DataFrame:
-    """The gradient flow of each setting at equally spaced times: setting, paradigm, m, C, time, mu, nu, alpha, loss."""
+    """The gradient flow of each setting at equal steps: setting, paradigm, m, C, time, mu, nu, alpha, loss."""
     parts = []
     for setting, paradigm in product(settings, PARADIGMS):
         m, classes, end = setting
@@ -46,13 +46,10 @@ def flow_frame(settings: Sequence[Setting], points: int = POINTS) -> pd.DataFram
 def switch_frame(setting: Setting, shares: Float[np.ndarray, " S"]) -> pd.DataFrame:
     """Where a hybrid ends for each switch: switch / T, mu, nu, alpha, score; and whether it beats SA and HA in both."""
     m, classes, end = setting
-    others = [flow.trajectory(name, m, classes, [end]) for name in ("soft", "hard")]
-    alpha, score = (max(getattr(path, name)[0] for path in others) for name in ("alpha", "score"))
-    paths = [flow.hybrid(m, classes, [end], share * end) for share in shares]
-    rows = [(path.mu[0], path.nu[0], path.alpha[0], path.score[0]) for path in paths]
-    frame = pd.DataFrame(rows, columns=["mu", "nu", "alpha", "score"]).assign(setting=setting_title(setting))
-    beats = (frame["alpha"] > alpha) & (frame["score"] > score)
-    return frame.assign(beats_both=beats, **{"switch / T": shares})
+    others = pd.DataFrame([_end(flow.trajectory(name, m, classes, [end])) for name in ("soft", "hard")])
+    frame = pd.DataFrame([_end(flow.hybrid(m, classes, [end], share * end)) for share in shares])
+    beats = (frame[["alpha", "score"]] > others[["alpha", "score"]].max()).all(axis=1)
+    return frame.assign(setting=setting_title(setting), beats_both=beats, **{"switch / T": shares})
 
 
 def hybrid_table(settings: Sequence[Setting]) -> pd.DataFrame:
@@ -64,14 +61,18 @@ def hybrid_table(settings: Sequence[Setting]) -> pd.DataFrame:
         best = flow.best_switch(m, classes, end)
         paths[f"hybrid, switch at {best / end:.2f} T"] = flow.hybrid(m, classes, [end], best)
         for name, path in paths.items():
-            values = {"mu": path.mu[0], "nu": path.nu[0], "alpha": path.alpha[0], "score": path.score[0]}
-            rows[setting_title(setting), name] = values | {"alpha x score": path.alpha[0] * path.score[0]}
+            rows[setting_title(setting), name] = _end(path) | {"alpha x score": path.alpha[0] * path.score[0]}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["setting", "paradigm"]).round(4)
 
 
-def portrait_frame(setting: Setting, highest: float, points: int = POINTS) -> pd.DataFrame:
+def _end(path: flow.Trajectory) -> dict[str, float]:
+    """Where a trajectory ends; score is the true label's."""
+    return {"mu": path.mu[-1], "nu": path.nu[-1], "alpha": path.alpha[-1], "score": path.score[-1]}
+
+
+def portrait_frame(setting: Setting, highest: float) -> pd.DataFrame:
     """Phase curves in closed form (G7 to G11) up to a margin: setting, paradigm, mu, nu."""
-    mu = np.linspace(0.0, highest, points + 1)
+    mu = np.linspace(0.0, highest, POINTS + 1)
     curves = [{"mu": mu, "nu": flow.phase_curve(name, mu, *setting[:2]), "paradigm": name} for name in PARADIGMS]
     return pd.concat(map(pd.DataFrame, curves), ignore_index=True).assign(setting=setting_title(setting))
 
@@ -95,16 +96,14 @@ def curvature_frame(paths: pd.DataFrame) -> pd.DataFrame:
 
 
 def flow_paths(paths: pd.DataFrame) -> dict[str, Paths]:
-    """Setting -> the gradient flow's trajectories for the claims."""
+    """Setting -> the gradient flow's trajectories for the claims, with the hybrid of the best switch."""
     found = {}
     for setting, rows in paths.groupby("setting", sort=False):
-        mu, nu = (rows.pivot(index="paradigm", columns="time", values=column) for column in ("mu", "nu"))
-        of_mu, of_nu = ({name: table.loc[[name]].to_numpy() for name in PARADIGMS} for table in (mu, nu))
+        times, mu, nu = _pivoted(rows.assign(seed=0))
         m, classes = (int(rows[name].iloc[0]) for name in ("num_segments", "num_classes"))
-        times = mu.columns.to_numpy(dtype=np.float64)
         switched = flow.hybrid(m, classes, times, flow.best_switch(m, classes, times[-1]))
-        of_mu, of_nu = of_mu | {"hybrid": switched.mu[None]}, of_nu | {"hybrid": switched.nu[None]}
-        found[str(setting)] = Paths(times, of_mu, of_nu, m, classes, is_exact=True)
+        mu, nu = mu | {"hybrid": switched.mu[None]}, nu | {"hybrid": switched.nu[None]}
+        found[str(setting)] = Paths(times, mu, nu, m, classes, is_exact=True)
     return found
 
 
@@ -127,9 +126,14 @@ def joint_frame(experiment: FlowParameters) -> pd.DataFrame:
 def trained_paths(training: pd.DataFrame, setting: Setting) -> Paths:
     """Trajectories of `joint_frame` for the claims, without times at which no focus has moved."""
     moved = training.groupby("time")["nu"].transform(lambda nu: (nu != 0).any()) | (training["time"] == 0)
-    tables = training[moved].pivot(index=["paradigm", "seed"], columns="time", values=["mu", "nu"])
+    return Paths(*_pivoted(training[moved]), *setting[:2])
+
+
+def _pivoted(frame: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Times (T,), and margin and focus logit of each paradigm (R, T)."""
+    tables = frame.pivot(index=["paradigm", "seed"], columns="time", values=["mu", "nu"])
     mu, nu = ({name: tables[column].loc[name].to_numpy() for name in PARADIGMS} for column in ("mu", "nu"))
-    return Paths(tables["mu"].columns.to_numpy(dtype=np.float64), mu, nu, *setting[:2])
+    return tables["mu"].columns.to_numpy(dtype=np.float64), mu, nu
 
 
 def claims_on(sources: Mapping[str, Paths | pd.DataFrame], claims: Iterable[str] = CLAIMS) -> pd.DataFrame:

@@ -99,7 +99,7 @@ def test_no_interval_of_a_share_leaves_its_range_and_the_axis_begins_below_the_l
 
 
 def test_a_single_seed_is_a_plain_line_and_many_seeds_have_no_dots() -> None:
-    fig = plots.learning_curves(pd.concat([a_history(1, names=("soft",)), a_history(3, names=("hard",))]))
+    fig = plots.learning_curves(pd.concat([a_history(1, 2, ("soft",)), a_history(3, 2, ("hard",))]))
     assert by_gid(fig, "band-saif-soft") == by_gid(fig, "seeds-saif-soft") == []
     assert {"SA (n = 1)", "HA (n = 3)"} <= set(texts_of(fig))
     assert not any("interval" in text for text in texts_of(plots.learning_curves(a_history(1))))
@@ -174,13 +174,10 @@ def test_each_panel_holds_its_settings_column(draw: Callable, x: str, columns: t
             for name in PARADIGMS[:3]:
                 rows = flow[(flow["setting"] == setting) & (flow["paradigm"] == name)]
                 assert np.allclose(data_of(fig.axes[2 * row + place], f"mean-{column}-{name}"), rows[[x, column]])
+    if draw is plots.speed_ratios:
+        assert [list(line.get_ydata()) for line in by_gid(fig, "mark")] == [[1, 1]] * 4
+        assert {"at the points along the path of", "equally fast", "0.05", "0.5"} <= set(texts_of(fig))
     assert_legible(fig)
-
-
-def test_speed_ratios_say_whose_path_it_is_and_label_their_axes() -> None:
-    fig = plots.speed_ratios(a_flow())
-    assert [list(line.get_ydata()) for line in by_gid(fig, "mark")] == [[1, 1]] * 4
-    assert {"at the points along the path of", "equally fast", "0.05", "0.5"} <= set(texts_of(fig))
 
 
 def test_phase_portrait_shows_curves_and_training_apart() -> None:

@@ -142,16 +142,6 @@ def test_names_are_shown_as_they_are_written_and_can_be_saved(name: str, tmp_pat
         plots.save(fig, "named", tmp_path, {})
 
 
-def test_an_instance_without_foreground_has_no_frame() -> None:
-    segments, foreground = some_mosaics(2, 5)
-    for fig in (
-        plots.sample_mosaics(segments, foreground & False, ["a", "b"]),
-        a_gallery(foreground=foreground & False),
-    ):
-        assert not [patch for patch in fig.axes[0].patches if (patch.get_gid() or "").startswith("foreground-")]
-    plots.series_attention(**some_series(foreground=np.zeros((2, 3), dtype=bool)))
-
-
 def test_each_series_is_drawn_whole_with_its_weights_below() -> None:
     given = some_series()
     fig = plots.series_attention(**given)

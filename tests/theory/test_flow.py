@@ -85,14 +85,6 @@ def test_phase_curve_satisfies_its_equation_with_the_integral_by_quadrature(para
         assert_allclose(np.expm1(nu) / (m - 1) + nu, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("paradigm", PARADIGMS)
-def test_slope_of_the_curve_is_the_ratio_of_the_velocities(paradigm: str) -> None:
-    mu, step = np.array([0.2, 0.999, 1.001, 4.0, 9.0]), 1e-5
-    rise = flow.phase_curve(paradigm, mu + step, 20, 50) - flow.phase_curve(paradigm, mu - step, 20, 50)
-    mu_velocity, nu_velocity = flow.derivatives(paradigm, mu, flow.phase_curve(paradigm, mu, 20, 50), 20, 50)
-    assert_allclose(rise / (2 * step), nu_velocity / mu_velocity, rtol=1e-7)
-
-
 def test_dilogarithm_form_and_small_arguments() -> None:
     for c in (2, 10, 10**6):
         for mu in (1e-8, 0.9999, 1.0001, 12.0, 30.0):
@@ -306,12 +298,7 @@ def test_hybrid_against_another_solver_and_its_closed_form(
     assert bool((path.nu[2:] <= flow.phase_curve("hard", path.mu[2:], m, c) + 1e-9).all())
 
 
-def test_first_hybrid_beats_soft_and_hard_attention_in_both() -> None:
-    path = flow.hybrid(20, 20, [1e3], 600.0)
-    assert_allclose((path.mu[0], path.nu[0]), (5.8783, 6.8962), atol=5e-5)
-    for name in ("soft", "hard"):
-        other = flow.trajectory(name, 20, 20, [1e3])
-        assert path.alpha[0] > other.alpha[0] and path.score[0] > other.score[0]
+def test_score_is_that_of_the_mixture_or_the_marginal_likelihood() -> None:
     assert_allclose(flow.trajectory("soft", 20, 20, [1e3]).score, 0.9494, atol=5e-5)  # of the mixture
     lvml = flow.trajectory("lvml", 20, 20, [1e3])
     assert_allclose(lvml.score, lvml.alpha * lvml.beta + (1 - lvml.alpha) / 20, rtol=1e-12)

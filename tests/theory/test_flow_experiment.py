@@ -44,7 +44,7 @@ def test_training_ends_near_the_flow_and_follows_its_phase_curve(training: pd.Da
     ],
 )
 def test_smallest_sizes_give_numbers(sizes: dict[str, Any]) -> None:
-    experiment = parameters({"In": [], "seeds": 0, "epochs": 2, **sizes}, FlowParameters)
+    experiment = parameters({"In": [], "seeds": 0, "epochs": 2, **sizes}, FlowParameters)  # lists as text too
     trained = theory_tables.joint_frame(experiment)
     flow = theory_tables.flow_frame(experiment.settings(), points=40)
     paths = theory_tables.flow_paths(flow) | {"SGD": theory_tables.trained_paths(trained, experiment.settings()[0])}
@@ -107,10 +107,3 @@ def test_wrong_parameters_are_refused_in_one_sentence(given: dict[str, Any], sai
     with pytest.raises(UserError) as error:
         parameters({"In": [], **values}, FlowParameters)
     assert said in str(error.value) and str(error.value).endswith(".") and "\n" not in str(error.value)
-
-
-def test_parameters_as_text_are_read() -> None:
-    found = parameters(
-        {"In": [], "num_segments": "3", "num_classes": "[4]", "end_times": "50", "fig": 1}, FlowParameters
-    )
-    assert found.settings() == [(3, 4, 50.0)]

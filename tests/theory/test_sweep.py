@@ -202,16 +202,6 @@ def test_a_member_that_diverges_is_one_sentence() -> None:
         trainer.measure()
 
 
-def test_names_tell_configs_apart() -> None:
-    config = config_of({})
-    assert re.fullmatch(r"fixed-focus-orthogonal-m20-c20-n5000-[0-9a-f]{8}", config.name)
-    assert config.learning_rates == (0.05, 0.01, 0.05) and config.initial == "zero"
-    others = [config_of({}, seeds=1), config_of({}, alphas="0.2,0.4"), config_of({}, momentum=0.5), config_of(DIGITS)]
-    assert len({config.name, *(other.name for other in others)}) == 5
-    again = Sweep.model_validate_json(config_of(DIGITS).model_dump_json())
-    assert again == config_of(DIGITS) and again.name == config_of(DIGITS).name
-
-
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
