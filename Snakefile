@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from fcamlib.config import Mosaics, experiment
+from fcamlib.config import Mosaics, Grid
 from fcamlib.paths import recorded_dir, results_dir
 from fcamlib.cli import grids, profile_file
 
@@ -18,13 +18,13 @@ PROFILE = str(config.get("profile", "quick"))
 PARAMETERS = profile_file(PROFILE)
 GRIDS = grids(PARAMETERS)
 # Notebooks have one set of parameters: the first grid of pictures, or the quick profile's where there is none.
-SHOWN = next((grid for grid in GRIDS if isinstance(experiment(grid).task, Mosaics)), None)
+SHOWN = next((grid for grid in GRIDS if isinstance(Grid.of(grid).task, Mosaics)), None)
 SHOWN = SHOWN if SHOWN is not None else grids(profile_file("quick"))[0]
 
 
 def runs_of(grid):
     """The runs of a grid by name."""
-    return {run.name: run for run in experiment(grid).configs()}
+    return {run.name: run for run in Grid.of(grid).configs()}
 
 
 WANTED = {name: run for grid in GRIDS for name, run in runs_of(grid).items()}

@@ -17,7 +17,7 @@ from benchmarks.report import in_fresh_process, peak_memory, report, row, second
 from fcamlib.captioning.decoding import greedy
 from fcamlib.captioning.losses import cross_entropy, place_log_prob, real_words, reinforce_loss, rewards, word_log_prob
 from fcamlib.captioning.model import Captioner, Regions
-from fcamlib.config import CaptionModelConfig
+from fcamlib.config import CaptionModel
 from fcamlib.numerics import PLAIN, reproducible
 
 __all__ = ["benchmark", "table"]
@@ -66,7 +66,7 @@ def step_of(name: str) -> Callable[[], Any]:
 
         layers, pictures = vgg19(weights=None).features[:-1].eval(), torch.rand(FEATURE_BATCH, 3, 224, 224)
         return torch.inference_mode()(lambda: layers(pictures))
-    model = Captioner(CaptionModelConfig(), (NUM_REGIONS, REGION_DIM), NUM_WORDS, generator)
+    model = Captioner(CaptionModel(), (NUM_REGIONS, REGION_DIM), NUM_WORDS, generator)
     regions = torch.rand(BATCH, NUM_REGIONS, REGION_DIM, generator=generator)
     if name == "greedy":
         with torch.no_grad():

@@ -20,7 +20,7 @@ import torch
 
 from benchmarks import plain
 from benchmarks.report import Row, in_fresh_process, in_turn, peak_memory, report, row, seconds, table
-from fcamlib.config import ModelConfig, MosaicsConfig, Phase, RunConfig, TrainingConfig
+from fcamlib.config import Model, Mosaics, Phase, Run, Training
 from fcamlib.data import mosaics
 from fcamlib.data.pictures import Pictures
 from fcamlib.data.sdc import SDCTask
@@ -53,25 +53,25 @@ class Sizes:
     device: str = "cpu"
     precision: str = "float32"
 
-    def config(self, m: int, paradigm: str, num_train: int) -> RunConfig:
+    def config(self, m: int, paradigm: str, num_train: int) -> Run:
         """The run that is measured: the paper's networks and optimiser, one epoch."""
-        data = MosaicsConfig(
+        data = Mosaics(
             source="random", foreground=("0", "1", "2"), num_segments=m,
             num_train=num_train, num_validation=1, num_test=1, image_size=32,
         )  # fmt: skip
         names = ("batch_size", "threads", "device", "precision")
-        training = TrainingConfig.model_validate({name: getattr(self, name) for name in names})
+        training = Training.model_validate({name: getattr(self, name) for name in names})
         phases = (Phase(paradigm=paradigm, epochs=1, learning_rates=(RATE,)),)
-        model = ModelConfig(focus="cifar10", classifier="cifar10")
-        return RunConfig(data=data, model=model, phases=phases, training=training, seed=0)
+        model = Model(focus="cifar10", classifier="cifar10")
+        return Run(data=data, model=model, phases=phases, training=training, seed=0)
 
-    def task(self, config: RunConfig) -> SDCTask:
+    def task(self, config: Run) -> SDCTask:
         """The library's mosaics, drawn from random pictures of ten classes."""
         values = np.random.default_rng(0).integers(0, 256, size=(self.num_pictures, 32, 32, 3), dtype=np.uint8)
         label = np.arange(self.num_pictures, dtype=np.int64) % 10
         pictures = Pictures(values, label, self.num_pictures * 5 // 6, tuple(map(str, range(10))))
         with patch.object(mosaics, "load_pictures", lambda source, image_size: pictures):
-            return mosaics.mosaic_task(cast(MosaicsConfig, config.data), config.seed)
+            return mosaics.mosaic_task(cast(Mosaics, config.data), config.seed)
 
 
 QUICK = Sizes(num_pictures=6_000, num_train=2_000, segments=(5,), batch_size=64, steps=2, some=64)

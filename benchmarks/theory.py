@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from benchmarks import plain
 from benchmarks.report import Row, in_turn, report, row, seconds, table
-from fcamlib.config import FixedFocusConfig, fixed_focus_experiment
+from fcamlib.config import Sweep, SweepGrid
 from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.theory.ensemble import DIFFERENCE, Member
@@ -32,7 +32,7 @@ MOST_STEPS = 100_000  # of Euler's method; longer runs are scaled up from these
 def benchmark(repeats: int, threads: int, quick: bool = False, **ignored: Any) -> dict[str, Any]:
     """Every row, for `benchmarks.report`; float64 on the CPU."""
     epochs = 1 if quick else 10
-    config = fixed_focus_experiment({"epochs": epochs, "device": "cpu", "threads": threads}).config()
+    config = SweepGrid.of({"epochs": epochs, "device": "cpu", "threads": threads}).config()
     how = (
         f"explicit Euler steps of {STEP} in Python beside the solver; {len(members_of(config))} trainings of the "
         f"linear orthogonal task (m = 20, C = 20, n = 5,000, {epochs} epochs) one after the other beside all "
@@ -57,7 +57,7 @@ def solver_rows(repeats: int, cases: tuple[tuple[int, int, float, float], ...] =
     return rows
 
 
-def sweep_rows(config: FixedFocusConfig, repeats: int) -> list[Row]:
+def sweep_rows(config: Sweep, repeats: int) -> list[Row]:
     """One training after the other beside the vectorised sweep."""
     with reproducible(config.training.threads):
         sides = partial(seconds, partial(plain_sweep, config)), partial(seconds, partial(vectorised_sweep, config))
@@ -101,14 +101,14 @@ def plain_loss(network: nn.Module, member: Member, alpha: float, segments: Tenso
     return plain.loss(weights.expand(len(label), -1), network(mixed).softmax(dim=-1), label, member.paradigm).mean()
 
 
-def plain_network(config: FixedFocusConfig, task: SDCTask, seed: int) -> nn.Module:
+def plain_network(config: Sweep, task: SDCTask, seed: int) -> nn.Module:
     """The linear layer with a seed's initial weights, (..., D) -> (..., K)."""
     layer = list(initial_network(config, task, seed, Numerics.of(config.training)).children())[-1]
     assert isinstance(layer, nn.Linear)
     return layer
 
 
-def train_one(config: FixedFocusConfig, member: Member, network: nn.Module, data: SDCData, seed: int) -> list[float]:
+def train_one(config: Sweep, member: Member, network: nn.Module, data: SDCData, seed: int) -> list[float]:
     """Train one classifier in plain PyTorch: its loss after every epoch; the incentive is computed beside it."""
     segments, label = data.bank.values[data.segments.long()], data.label
     optimizer = torch.optim.SGD(network.parameters(), lr=member.learning_rate, momentum=config.momentum)
@@ -126,7 +126,7 @@ def train_one(config: FixedFocusConfig, member: Member, network: nn.Module, data
     return losses
 
 
-def plain_sweep(config: FixedFocusConfig) -> dict[tuple[str, float, int], list[float]]:
+def plain_sweep(config: Sweep) -> dict[tuple[str, float, int], list[float]]:
     """Losses by paradigm, alpha and seed: every classifier one after the other."""
     return {
         (member.paradigm, member.alpha, seed): train_one(
@@ -137,7 +137,7 @@ def plain_sweep(config: FixedFocusConfig) -> dict[tuple[str, float, int], list[f
     }
 
 
-def vectorised_sweep(config: FixedFocusConfig) -> Trainer:
+def vectorised_sweep(config: Sweep) -> Trainer:
     """The library's sweep, without the store."""
     trainer = Trainer(config)
     while trainer.epoch < config.epochs:

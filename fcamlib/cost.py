@@ -26,7 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fcamlib import paths
 from fcamlib.chunked import kept_of_each, output_in_chunks
-from fcamlib.config import CostExperiment
+from fcamlib.config import CostParameters
 from fcamlib.data.sdc import Bank, SDCData, distinct, every_occurrence
 from fcamlib.errors import DataError
 from fcamlib.fcam import FCAM, FCAMOutput
@@ -84,7 +84,7 @@ class PeakMemory(TorchDispatchMode):
 
 
 def problem(
-    sizes: CostExperiment, num_segments: int, batch_size: int = 0, dtype: torch.dtype = torch.float32
+    sizes: CostParameters, num_segments: int, batch_size: int = 0, dtype: torch.dtype = torch.float32
 ) -> tuple[FCAM, SDCData]:
     """The digits networks, and a batch whose segments are drawn from the bank."""
     generator = torch.Generator().manual_seed(sizes.seed)
@@ -123,7 +123,7 @@ def counted(method: str, model: FCAM, data: SDCData, paradigm: str, chunk_bytes:
     return flops.get_total_flops(), memory.peak
 
 
-def measured_rows(sizes: CostExperiment) -> list[dict[str, Any]]:
+def measured_rows(sizes: CostParameters) -> list[dict[str, Any]]:
     """One row for each number of segments, paradigm and method that fits."""
     rows = []
     for m in sizes.num_segments:
@@ -147,7 +147,7 @@ def measured_rows(sizes: CostExperiment) -> list[dict[str, Any]]:
     return rows
 
 
-def measured(sizes: CostExperiment) -> dict[str, Any]:
+def measured(sizes: CostParameters) -> dict[str, Any]:
     """The benchmark as plain values, for a JSON file."""
     with reproducible(sizes.threads):
         rows = measured_rows(sizes)
@@ -165,10 +165,10 @@ def measured(sizes: CostExperiment) -> dict[str, Any]:
 def benchmark(repeats: int, threads: int, quick: bool = False, **ignored: Any) -> dict[str, Any]:
     """What `python -m benchmarks cost` measures."""
     some = {"num_segments": (2, 20)} if quick else {}
-    return measured(CostExperiment.model_validate({"repeats": repeats, "threads": threads, **some}))
+    return measured(CostParameters.model_validate({"repeats": repeats, "threads": threads, **some}))
 
 
-def measurements(sizes: CostExperiment) -> dict[str, Any]:
+def measurements(sizes: CostParameters) -> dict[str, Any]:
     """The recorded benchmark; with `live=true` one that is measured now."""
     if sizes.live:
         return measured(sizes)
@@ -187,7 +187,7 @@ def table(content: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def counted_rows(sizes: CostExperiment) -> list[dict[str, Any]]:
+def counted_rows(sizes: CostParameters) -> list[dict[str, Any]]:
     """Operations (MFLOP) and peak memory (MB) of a step of 16 instances, and the operations that are derived."""
     rows = []
     for paradigm in PAPER:
@@ -226,7 +226,7 @@ def forward_operations(network: nn.Module) -> list[int]:
     return operations
 
 
-def chunk_difference(sizes: CostExperiment, paradigm: str) -> float:
+def chunk_difference(sizes: CostParameters, paradigm: str) -> float:
     """Largest difference between gradients in chunks and in one piece, over the largest entry; float64."""
     model, data = problem(sizes, max(sizes.counted_segments), batch_size=4, dtype=torch.float64)
     found = []
@@ -236,7 +236,7 @@ def chunk_difference(sizes: CostExperiment, paradigm: str) -> float:
     return float((found[0] - found[1]).abs().max() / found[0].abs().max())
 
 
-def figure_record(content: dict[str, Any], sizes: CostExperiment) -> dict[str, object]:
+def figure_record(content: dict[str, Any], sizes: CostParameters) -> dict[str, object]:
     """What is saved beside the figure of the measurements."""
     source = content["provenance"]
     pictures = f"{content['experiment']['num_pictures']:,} random pictures"

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from fcamlib.config import TrainingConfig
+from fcamlib.config import Training
 from fcamlib.data.sdc import distinct, every_occurrence
 from fcamlib.errors import UserError
 from fcamlib.provenance import slow_bfloat16
@@ -37,7 +37,7 @@ class Numerics:
     tf32: bool = False  # whether they round their inputs to TensorFloat-32 on a GPU that can; elsewhere as float32
 
     @classmethod
-    def of(cls, config: TrainingConfig) -> Numerics:
+    def of(cls, config: Training) -> Numerics:
         """The numerics that a config asks for on this machine."""
         device = config.device
         if device == "auto":

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fcamlib import checkpoint as checkpoints
 from fcamlib.checkpoint import Row
 from fcamlib.chunked import batch_output
-from fcamlib.config import Phase, TrainingConfig
+from fcamlib.config import Phase, Training
 from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.errors import DivergenceError
 from fcamlib.evaluation import EVALUATION_MEASURES, Meter, batch_scores, evaluate
@@ -67,7 +67,7 @@ def fit(
     model: FCAM,
     task: SDCTask,
     phases: tuple[Phase, ...],
-    config: TrainingConfig,
+    config: Training,
     seed: int,
     checkpoint: Path | None = None,
     on_epoch: Callable[[Row], None] | None = None,
@@ -109,7 +109,7 @@ class _Trainer:
     model: FCAM
     task: SDCTask
     phases: tuple[Phase, ...]
-    config: TrainingConfig
+    config: Training
     seed: int
     checkpoint: Path | None
     on_epoch: Callable[[Row], None] | None

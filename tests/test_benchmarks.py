@@ -18,7 +18,7 @@ from benchmarks.__main__ import main
 from benchmarks.plain import copy_of
 from fcamlib import numerics
 from fcamlib.captioning.model import Captioner
-from fcamlib.config import CaptionModelConfig, Phase, TrainingConfig
+from fcamlib.config import CaptionModel, Phase, Training
 from fcamlib.data.sdc import Bank, SDCData, SDCTask, distinct
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
@@ -111,7 +111,7 @@ def test_losses_of_the_training_loop_are_those_of_the_plain_procedure(
     one = data.take(torch.arange(1))
     task = SDCTask({"train": twelve, "validation": one, "test": one}, tuple("abcde"), "small")
     phase = Phase(paradigm=paradigm, epochs=1, learning_rates=(0.05,))
-    config = TrainingConfig(batch_size=2, precision="float64", device="cpu")
+    config = Training(batch_size=2, precision="float64", device="cpu")
     (row,) = fit(model, task, (phase,), config, seed=7).history
     optimizer, before = torch.optim.SGD(copy.parameters(), lr=0.05, momentum=0.9), []
     for batch in torch.from_numpy(np.random.default_rng([7, 0, 0]).permutation(12)).split(2):
@@ -202,7 +202,7 @@ def test_other_plain_sides_compute_the_librarys_losses(paradigm: str) -> None:
 
 
 def test_keys_computed_once_or_for_every_word_give_the_same_loss() -> None:
-    model = Captioner(CaptionModelConfig(), (9, 6), 5_000, torch.Generator().manual_seed(0)).double()
+    model = Captioner(CaptionModel(), (9, 6), 5_000, torch.Generator().manual_seed(0)).double()
     regions, tokens = torch.rand(3, 9, 6, dtype=torch.float64), captions.random_captions(3) % 5_000
     once, again = (captions.step_loss(name, model, regions, tokens) for name in ("soft", "keys"))
     torch.testing.assert_close(once, again, rtol=1e-10, atol=0)

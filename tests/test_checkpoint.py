@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fcamlib import checkpoint as checkpoints
 from fcamlib import running, training
 from fcamlib.checkpoint import Row
-from fcamlib.config import Experiment, Phase, TrainingConfig
+from fcamlib.config import Grid, Phase, Training
 from fcamlib.data.sdc import Bank, SDCTask
 from fcamlib.errors import StoreError
 from fcamlib.fcam import FCAM
@@ -25,7 +25,7 @@ from fcamlib.running import build_model
 from fcamlib.training import fit
 
 SEED = 4
-(RUN,) = Experiment.model_validate(
+(RUN,) = Grid.model_validate(
     {
         "paradigms": "soft",
         "num_segments": 3,
@@ -86,7 +86,7 @@ def untimed(rows: list[Row]) -> list[Row]:
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
 
-def case(task: SDCTask, name: str, keep: str) -> tuple[SDCTask, FCAM, tuple[Phase, ...], TrainingConfig]:
+def case(task: SDCTask, name: str, keep: str) -> tuple[SDCTask, FCAM, tuple[Phase, ...], Training]:
     if name != "pictures":
         return task, build_model(RUN, task), SCHEDULES[name], RUN.training.model_copy(update={"keep": keep})
     task, model = coloured(task)

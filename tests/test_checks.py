@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from fcamlib import __version__, checks, paths, store
 from fcamlib.cli import main
-from fcamlib.config import experiment
+from fcamlib.config import Grid
 
 SMALL = {"num_train": 64, "num_validation": 32, "num_test": 32, "num_segments": 3, "epochs": 2, "batch_size": 32}
 
@@ -99,7 +99,7 @@ def unreadable(folder: Path) -> dict[str, int]:
 def test_runs(tmp_path: Path) -> None:
     lines = told()
     assert (lines["recorded"], lines["stored"], lines["unfinished"]) == ("0 verified", "0 verified", "0")
-    soft, hard = (store.get(config) for config in experiment({**SMALL, "paradigms": "soft,hard"}).configs())
+    soft, hard = (store.get(config) for config in Grid.of({**SMALL, "paradigms": "soft,hard"}).configs())
     store.record(hard, tmp_path / "recorded")
     (soft.folder / "history.csv").write_bytes(b"")
     checkpoint = tmp_path / "results" / ".partial" / "some-run" / store.CHECKPOINT

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from fcamlib import chunked, numerics
 from fcamlib.chunked import batch_output, chunk_size, kept_of_each, saved_bytes
-from fcamlib.config import Phase, TrainingConfig
+from fcamlib.config import Phase, Training
 from fcamlib.cost import PeakMemory
 from fcamlib.data.sdc import Bank, SDCData, SDCTask, distinct
 from fcamlib.encoders import FeatureMLP
@@ -132,7 +132,7 @@ def test_training_and_evaluation_in_chunks_end_where_one_piece_does(
 ) -> None:
     data = vectors(batch=20)
     task = SDCTask(dict.fromkeys(("train", "validation", "test"), data), tuple("abcde"), "vectors")
-    config = TrainingConfig(batch_size=8, precision="float64", device="cpu")
+    config = Training(batch_size=8, precision="float64", device="cpu")
     phase = Phase(paradigm=paradigm, epochs=2, learning_rates=(0.3,))
     results = []
     for small in (False, True):

@@ -22,7 +22,7 @@ from PIL import Image
 
 from fcamlib import __version__, cli, paths, store
 from fcamlib.cli import main
-from fcamlib.config import Grid, experiment
+from fcamlib.config import Grid
 from fcamlib.errors import DivergenceError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -159,7 +159,7 @@ def test_own_pictures_in_a_folder_with_a_blank_are_trained_on_and_stored(tmp_pat
 
 
 def test_a_config_file_in_place_of_options_computes_that_run(tmp_path: Path) -> None:
-    config = experiment({**SMALL, "paradigms": "lvml", "seeds": 4}).configs()[0]
+    config = Grid.of({**SMALL, "paradigms": "lvml", "seeds": 4}).configs()[0]
     (tmp_path / "one.json").write_text(config.model_dump_json())
     assert fcam("run", "--config", "one.json").stdout.startswith(f"{config.name}: test accuracy ")
     assert [r.folder.name for r in store.stored_runs()] == [config.name]
@@ -351,7 +351,7 @@ def test_ctrl_c_says_how_to_go_on_and_the_same_command_resumes(monkeypatch: pyte
 
 def test_a_grid_trains_what_is_missing_and_goes_on_where_a_run_diverges(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["grid", "--paradigms", "soft,hard,lvml", *SMALL_OPTIONS]
-    names = [config.name for config in experiment({**SMALL, "paradigms": "soft,hard,lvml"}).configs()]
+    names = [config.name for config in Grid.of({**SMALL, "paradigms": "soft,hard,lvml"}).configs()]
     listed = fcam(*arguments, "--list").stdout
     assert listed.startswith("".join(f"{name}  to do\n" for name in names) + "3 runs cannot be timed: no stored ")
 

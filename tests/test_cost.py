@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from fcamlib import cost, paths
-from fcamlib.config import CostExperiment
+from fcamlib.config import CostParameters
 from fcamlib.errors import DataError
 from fcamlib.paradigms import PAPER
 
-SMALL = CostExperiment(num_segments=(3, 40), batch_size=4, num_pictures=400, repeats=2, counted_segments=(2, 100))
+SMALL = CostParameters(num_segments=(3, 40), batch_size=4, num_pictures=400, repeats=2, counted_segments=(2, 100))
 
 
 @pytest.mark.parametrize("paradigm", PAPER)

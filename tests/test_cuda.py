@@ -9,7 +9,7 @@ import torch
 from torch.testing import assert_close
 
 from fcamlib import training
-from fcamlib.config import Phase, TrainingConfig
+from fcamlib.config import Phase, Training
 from fcamlib.data.sdc import Bank, SDCData, SDCTask
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
@@ -52,7 +52,7 @@ def model(numerics: Numerics) -> FCAM:
     return built
 
 
-def trained(config: TrainingConfig, phases: tuple[Phase, ...] = HYBRID) -> tuple[FCAM, FitResult]:
+def trained(config: Training, phases: tuple[Phase, ...] = HYBRID) -> tuple[FCAM, FitResult]:
     numerics = Numerics.of(config)
     built = model(numerics)
     return built, fit(built, task().to(numerics.device), phases, config, seed=3)
@@ -62,8 +62,8 @@ def losses(result: FitResult) -> list[float]:
     return [row["train_loss"] for row in result.history]
 
 
-def config(**given: str | int) -> TrainingConfig:
-    return TrainingConfig.model_validate({"batch_size": 64, "device": "cuda"} | given)
+def config(**given: str | int) -> Training:
+    return Training.model_validate({"batch_size": 64, "device": "cuda"} | given)
 
 
 def test_training_in_float64_follows_the_cpu() -> None:

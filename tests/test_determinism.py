@@ -13,14 +13,14 @@ import torch
 PROGRAM = """
 import json
 import torch
-from fcamlib.config import experiment
+from fcamlib.config import Grid
 from fcamlib.data.mosaics import mosaic_task
 from fcamlib.running import build_model
 from fcamlib.training import fit
 
 torch.set_num_threads({threads})
 small = {{"num_train": 256, "num_validation": 64, "num_test": 64, "epochs": 4, "paradigms": "hybrid"}}
-config = experiment(small | {{"threads": {threads}}}).configs()[0]
+config = Grid.of(small | {{"threads": {threads}}}).configs()[0]
 task = mosaic_task(config.data, config.seed)
 history = fit(build_model(config, task), task, config.phases, config.training, config.seed).history
 print(json.dumps([torch.backends.cpu.get_cpu_capability(), history]))

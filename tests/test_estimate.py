@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from fcamlib import estimate, paths, provenance, running
 from fcamlib.cli import main
-from fcamlib.config import Phase, RunConfig, experiment
+from fcamlib.config import Grid, Phase, Run
 from fcamlib.estimate import Timing, duration, phase_seconds
 from fcamlib.store import Result
 
@@ -30,12 +30,12 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     estimate._timings.cache_clear()
 
 
-def config_of(paradigm: str, **changes: Any) -> RunConfig:
-    (config,) = experiment({**SMALL, "paradigms": paradigm, **changes}).configs()
+def config_of(paradigm: str, **changes: Any) -> Run:
+    (config,) = Grid.of({**SMALL, "paradigms": paradigm, **changes}).configs()
     return config
 
 
-def stored(config: RunConfig, seconds: dict[int, list[float]], device: str = HERE) -> Result:
+def stored(config: Run, seconds: dict[int, list[float]], device: str = HERE) -> Result:
     """A run as far as estimates look at it: seconds of the epochs of each phase."""
     rows = [(phase, value) for phase, values in seconds.items() for value in values]
     history = pd.DataFrame(rows, columns=["phase", "seconds"])
@@ -69,7 +69,7 @@ def test_durations_are_hours_and_minutes(seconds: float, said: str) -> None:
     assert duration(seconds) == said
 
 
-def like(config: RunConfig, *runs: Result) -> float | None:
+def like(config: Run, *runs: Result) -> float | None:
     found = estimate.seconds_like_stored(estimate.paces(runs), config)
     return found if isinstance(found, float) else None
 

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special
 from torch import Tensor, nn
 
-from fcamlib.config import Experiment
+from fcamlib.config import Grid
 from fcamlib.data.sdc import Bank, SDCData, every_occurrence
 from fcamlib.evaluation import Scores, evaluate, evaluating
 from fcamlib.fcam import FCAM
@@ -179,7 +179,7 @@ def test_deduplicated_equals_plain(encoder: nn.Module | None, masked: bool, monk
 @pytest.mark.parametrize("layout", ["channels_last", "contiguous"])
 def test_deduplicated_equals_plain_on_pictures_in_float32(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fcamlib.numerics.ROWS", 64)
-    (config,) = Experiment.model_validate(
+    (config,) = Grid.model_validate(
         {"paradigms": "soft", "num_test": 150, "precision": "float32", "memory_layout": layout}
     ).configs()
     task = drawn(config.data, seed=0)

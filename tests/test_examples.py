@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fcamlib import store
-from fcamlib.config import RunConfig, TextConfig, experiment
+from fcamlib.config import Grid, Run, Text
 from fcamlib.data.keywords import PHRASES
 from fcamlib.data.text import text_task, text_words
 from fcamlib.errors import UserError
@@ -28,7 +28,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Result]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FCAM_RESULTS", str(tmp_path_factory.mktemp("results")))
         grid = {"dataset": "keywords", "paradigms": "lvml,logit_mixture", "epochs": 1, "seeds": "2,5", **SIZES}
-        yield store.get_all(experiment(grid).configs())
+        yield store.get_all(Grid.of(grid).configs())
 
 
 def test_agreement_is_that_of_the_trained_models(runs: list[Result]) -> None:
@@ -54,7 +54,7 @@ def test_words_and_attention_of_a_generated_post(runs: list[Result]) -> None:
 
 
 def test_words_are_numbered_as_the_bank_is() -> None:
-    config = TextConfig(source="keywords", **SIZES)
+    config = Text(source="keywords", **SIZES)
     task, words = text_task(config, 4), text_words(config, 4)
     assert len(words) == len(task.bank.values) and words[0] == "(unknown)"
     train = task.splits["train"]
@@ -64,7 +64,7 @@ def test_words_are_numbered_as_the_bank_is() -> None:
 
 
 def test_posts_are_counted_and_never_shown() -> None:
-    task = text_task(TextConfig(source="keywords", **SIZES), 0)
+    task = text_task(Text(source="keywords", **SIZES), 0)
     table = posts_table(task)
     train = task.splits["train"]
     assert (table.loc["train", "posts"], table.loc["train", "longest"]) == (120, 8)
@@ -78,8 +78,8 @@ def test_posts_are_counted_and_never_shown() -> None:
 
 
 def test_real_posts_are_refused(runs: list[Result], tmp_path: Path) -> None:
-    run = Result[RunConfig](tmp_path)
-    data = TextConfig(source="hatexplain")
+    run = Result[Run](tmp_path)
+    data = Text(source="hatexplain")
     run.__dict__["config"] = runs[0].config.model_copy(update={"data": data})
     with pytest.raises(UserError, match="posts of dataset='hatexplain' are not shown"):
         word_attention([run])

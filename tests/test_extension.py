@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from fcamlib import networks, paradigms
-from fcamlib.config import Phase, TrainingConfig
+from fcamlib.config import Phase, Training
 from fcamlib.data.sdc import Bank, SDCData, SDCTask
 from fcamlib.errors import UserError
 from fcamlib.evaluation import evaluate
@@ -78,7 +78,7 @@ def test_gradient_of_expectation_maximisation_is_that_of_lvml(em: None, masked: 
 def test_it_trains_and_predicts_as_lvml_does(em: None) -> None:
     data = vectors(masked=True)
     task = SDCTask(dict.fromkeys(("train", "validation", "test"), data), tuple("abc"), "vectors")
-    config = TrainingConfig(batch_size=4, precision="float64", device="cpu")
+    config = Training(batch_size=4, precision="float64", device="cpu")
     results = {}
     for name in ("em", "lvml"):
         model = network()

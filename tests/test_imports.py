@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fcamlib import paths, store
-from fcamlib.config import experiment
+from fcamlib.config import Grid
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = {"num_train": 64, "num_validation": 32, "num_test": 32, "num_segments": 3, "batch_size": 32, "epochs": 2}
@@ -46,7 +46,7 @@ def test_modules_that_show_stored_results() -> None:
 def test_help_and_stored_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
     monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
-    (config,) = experiment({**SMALL, "paradigms": "soft"}).configs()
+    (config,) = Grid.of({**SMALL, "paradigms": "soft"}).configs()
     stored = store.get(config)
     command = "from fcamlib.cli import main; main({}, standalone_mode=False)"
     assert not imports_torch(command.format(["--help"]))[1]

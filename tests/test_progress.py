@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fcamlib import cli, store
-from fcamlib.config import experiment
+from fcamlib.config import Grid
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = {"num_train": 64, "num_validation": 32, "num_test": 32, "num_segments": 3, "epochs": 2, "batch_size": 32}
@@ -59,7 +59,7 @@ def test_a_bar_is_drawn_on_a_terminal_and_the_result_goes_to_standard_output() -
 
 def test_the_bar_counts_searches() -> None:
     values = {**SMALL, "paradigms": "hybrid", "epochs": 9, "switch_epoch": 5, "search_epochs": 2}
-    (config,) = experiment({**values, "learning_rates": "0.1,0.2,0.3", "hard_learning_rates": "0.01,0.02"}).configs()
+    (config,) = Grid.of({**values, "learning_rates": "0.1,0.2,0.3", "hard_learning_rates": "0.01,0.02"}).configs()
     rows: list[dict[str, Any]] = []
     store.get(config, rows.append)
     done = [cli.steps_done(config, row, 0) for row in rows]

@@ -13,23 +13,23 @@ import pytest
 
 from fcamlib import paths, store, tables
 from fcamlib.config import (
-    RECORDED_STUDIES,
-    CaptionRunConfig,
-    CrossValidationConfig,
-    MosaicsConfig,
-    RunConfig,
-    StudyConfig,
-    stored_class,
-    study_experiment,
+    STUDIES,
+    CaptionRun,
+    CrossValidation,
+    Mosaics,
+    Run,
+    Study,
+    StudyGrid,
+    kind_of,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED = paths.recorded_dir() or ROOT
 FOLDERS = sorted(path for path in RECORDED.iterdir() if path.is_dir() and path.name != "bench")
-KIND = {folder: stored_class((folder / "config.json").read_bytes()) for folder in FOLDERS}
-RUNS = [folder for folder in FOLDERS if KIND[folder] is RunConfig]
-CROSS_VALIDATIONS = [folder for folder in FOLDERS if KIND[folder] is CrossValidationConfig]
-CAPTIONS = [folder for folder in FOLDERS if KIND[folder] is CaptionRunConfig]
+KIND = {folder: kind_of((folder / "config.json").read_bytes()) for folder in FOLDERS}
+RUNS = [folder for folder in FOLDERS if KIND[folder] is Run]
+CROSS_VALIDATIONS = [folder for folder in FOLDERS if KIND[folder] is CrossValidation]
+CAPTIONS = [folder for folder in FOLDERS if KIND[folder] is CaptionRun]
 each_record = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 each_run = pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
 each_cross_validation = pytest.mark.parametrize("folder", CROSS_VALIDATIONS, ids=lambda folder: folder.name)
@@ -83,9 +83,9 @@ def test_a_recorded_cross_validation_has_every_method_on_every_fold(folder: Path
         assert rows[measure].dropna().between(0, 1).all()
 
 
-@pytest.mark.parametrize("name", list(RECORDED_STUDIES))
+@pytest.mark.parametrize("name", list(STUDIES))
 def test_a_recorded_study_has_every_training_and_measures_that_agree(name: str) -> None:
-    found = store.find(study_experiment(RECORDED_STUDIES[name]).config())
+    found = store.find(StudyGrid.of(STUDIES[name]).config())
     assert found is not None and found.is_recorded, f"`fcam study {name}` is not recorded"
     rows, config = found.history, found.config
     assert [run.name for run in config.runs()] == rows["run"].tolist()
@@ -99,8 +99,8 @@ def test_a_recorded_study_has_every_training_and_measures_that_agree(name: str) 
 
 
 def test_no_study_is_recorded_that_no_name_asks_for() -> None:
-    named = {study_experiment(given).config().name for given in RECORDED_STUDIES.values()}
-    assert {folder.name for folder in FOLDERS if KIND[folder] is StudyConfig} == named
+    named = {StudyGrid.of(given).config().name for given in STUDIES.values()}
+    assert {folder.name for folder in FOLDERS if KIND[folder] is Study} == named
 
 
 @pytest.mark.parametrize("folder", CAPTIONS, ids=lambda folder: folder.name)
@@ -141,7 +141,7 @@ def test_measures_of_a_record_agree_with_each_other(folder: Path) -> None:
 
 
 def on_mosaics() -> list[store.Result]:
-    return [run for run in store.recorded_runs() if isinstance(run.config.data, MosaicsConfig)]
+    return [run for run in store.recorded_runs() if isinstance(run.config.data, Mosaics)]
 
 
 def test_the_readme_shows_the_recorded_numbers() -> None:

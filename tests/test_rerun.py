@@ -13,7 +13,7 @@ from click.testing import Result as Answer
 
 from fcamlib import paths, provenance, rerun, store
 from fcamlib.cli import main
-from fcamlib.config import experiment, fixed_focus_experiment
+from fcamlib.config import Grid, SweepGrid
 
 TINY = {"num_train": 40, "num_validation": 20, "num_test": 20, "epochs": 2, "paradigms": "soft"}
 TINY_SWEEP = {"num_classes": 3, "num_segments": 3, "num_train": 20, "epochs": 2, "alphas": "0.2,1", "batch_size": 10}
@@ -45,8 +45,8 @@ def keep(result: store.Result[Any], loss: float = 0.0, **summary: Any) -> None:
 
 
 def test_a_rerun_gives_the_recorded_numbers_and_is_stored(recorded: Path) -> None:
-    kept = store.get(experiment(TINY).configs()[0])
-    swept = store.get(fixed_focus_experiment(TINY_SWEEP).config())
+    kept = store.get(Grid.of(TINY).configs()[0])
+    swept = store.get(SweepGrid.of(TINY_SWEEP).config())
     keep(kept)
     keep(swept)
     found = answer("digits-*", swept.folder.name)
@@ -58,7 +58,7 @@ def test_a_rerun_gives_the_recorded_numbers_and_is_stored(recorded: Path) -> Non
 
 
 def test_a_changed_number_of_the_history_or_the_final_measures_is_found_and_is_status_1(recorded: Path) -> None:
-    first, second = (store.get(config) for config in experiment({**TINY, "seeds": "0,1"}).configs())
+    first, second = (store.get(config) for config in Grid.of({**TINY, "seeds": "0,1"}).configs())
     keep(first, loss=0.125)
     splits = second.summary["splits"]
     splits["test"]["accuracy"] += 0.25
@@ -70,7 +70,7 @@ def test_a_changed_number_of_the_history_or_the_final_measures_is_found_and_is_s
 
 
 def test_a_missing_value_or_another_text_is_an_infinite_difference(recorded: Path) -> None:
-    result = store.get(experiment(TINY).configs()[0])
+    result = store.get(Grid.of(TINY).configs()[0])
     whole = result.summary
     keep(result, title="another title")
     found = answer(result.folder.name)
@@ -84,7 +84,7 @@ def test_a_missing_value_or_another_text_is_an_infinite_difference(recorded: Pat
 def test_a_record_of_another_instruction_set_is_computed_with_it_where_the_processor_has_it(
     recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = store.get(experiment(TINY).configs()[0])
+    result = store.get(Grid.of(TINY).configs()[0])
     source = result.summary["provenance"]
     keep(result, provenance={**source, "cpu_capability": "AVX2"})
     record: store.Result[Any] = store.every(recorded=True)[0]
@@ -107,7 +107,7 @@ def test_without_the_records_instruction_set_it_says_so_and_judges_by_the_spread
 ) -> None:
     monkeypatch.setattr(rerun, "instruction_sets", lambda: [])
     for seed, (shift, reproduced) in enumerate([(1e-4, True), (0.5, False)]):
-        (config,) = experiment({**TINY, "seeds": seed, "epochs": 2 + seed}).configs()
+        (config,) = Grid.of({**TINY, "seeds": seed, "epochs": 2 + seed}).configs()
         result = store.get(config)
         splits = result.summary["splits"]
         splits["test"]["loss"] += shift
@@ -126,7 +126,7 @@ def test_without_the_records_instruction_set_it_says_so_and_judges_by_the_spread
 )
 def test_what_cannot_be_rerun_ends_with_one_sentence(recorded: Path, names: list[str], sentence: str) -> None:
     assert "no results are recorded here" in answer("digits-*").output
-    keep(store.get(experiment(TINY).configs()[0]))
+    keep(store.get(Grid.of(TINY).configs()[0]))
     (folder,) = recorded.glob("digits-*")
     (folder / "history.csv").write_text("loss\n1\n")
     found = answer(*names)

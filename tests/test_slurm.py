@@ -24,7 +24,7 @@ import yaml
 
 from fcamlib import checkpoint, paths, store
 from fcamlib.cli import grids
-from fcamlib.config import RunConfig, experiment
+from fcamlib.config import Grid, Run
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
@@ -83,15 +83,15 @@ class Pipeline:
                 for pid in processes(self.folder, "snakemake"):  # of jobs that were killed
                     os.kill(pid, signal.SIGKILL)
 
-    def configs(self) -> list[RunConfig]:
+    def configs(self) -> list[Run]:
         """The runs of all grids, in order."""
-        return [config for grid in grids(self.profile) for config in experiment(grid).configs()]
+        return [config for grid in grids(self.profile) for config in Grid.of(grid).configs()]
 
-    def checkpoint(self, config: RunConfig) -> Path:
+    def checkpoint(self, config: Run) -> Path:
         """Where the pipeline keeps the state of an unfinished run."""
         return self.results / ".partial" / config.name / store.CHECKPOINT
 
-    def marked(self, config: RunConfig) -> int:
+    def marked(self, config: Run) -> int:
         """Mark the epochs in a run's checkpoint, so that they can be told from epochs trained anew; how many."""
         path = self.checkpoint(config)
         state = checkpoint.load(path)
@@ -116,9 +116,9 @@ def ended(process: subprocess.Popen[str]) -> None:
     assert process.returncode == 0, output
 
 
-def assert_equals_local(results: Path, config: RunConfig) -> None:
+def assert_equals_local(results: Path, config: Run) -> None:
     """Equal to the last bit to the run computed in this process, in all but what the clock says."""
-    own, local = store.Result[RunConfig](results / config.name), store.get(config)
+    own, local = store.Result[Run](results / config.name), store.get(config)
     assert store.damage(own.folder) == ""
     for file in ("config.json", "scores.npz", "examples.npz", "model.safetensors"):
         assert (own.folder / file).read_bytes() == (local.folder / file).read_bytes(), file
@@ -127,7 +127,7 @@ def assert_equals_local(results: Path, config: RunConfig) -> None:
     assert own.summary["splits"] == local.summary["splits"]
 
 
-def assert_went_on(pipeline: Pipeline, config: RunConfig, num_marked: int) -> None:
+def assert_went_on(pipeline: Pipeline, config: Run, num_marked: int) -> None:
     """The marked epochs came from the checkpoint, the others were trained after it."""
     history = store.Result(pipeline.results / config.name).history
     assert list(history["seconds"] == MARK) == [number < num_marked for number in range(len(history))]

@@ -18,12 +18,12 @@ from forked import ROOT, Forked, forked, needs_linux
 
 from fcamlib import paths, store
 from fcamlib.config import (
+    CaptionGrid,
     Config,
     CrossValidation,
-    caption_experiment,
-    experiment,
-    fixed_focus_experiment,
-    study_experiment,
+    Grid,
+    StudyGrid,
+    SweepGrid,
 )
 from fcamlib.errors import DataError, StoreError
 
@@ -46,12 +46,10 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Config]:
     np.savez(bags, features=features, bag=bag, label=np.arange(12) % 2, fold=fold)
     source = f"bags:{bags}"
     return {
-        "run": experiment({**GRID, "paradigms": "hybrid", "learning_rates": "0.05,0.1", "search_epochs": 1}).configs()[
-            0
-        ],
-        "captions": caption_experiment({**CAPTIONS, "paradigms": "hybrid", "hidden_dim": 8}).configs()[0],
-        "sweep": fixed_focus_experiment(SWEEP).config(),
-        "study": study_experiment({**GRID, "paradigms": "soft,hybrid", "focus_networks": "linear,mlp:1x4"}).config(),
+        "run": Grid.of({**GRID, "paradigms": "hybrid", "learning_rates": "0.05,0.1", "search_epochs": 1}).configs()[0],
+        "captions": CaptionGrid.of({**CAPTIONS, "paradigms": "hybrid", "hidden_dim": 8}).configs()[0],
+        "sweep": SweepGrid.of(SWEEP).config(),
+        "study": StudyGrid.of({**GRID, "paradigms": "soft,hybrid", "focus_networks": "linear,mlp:1x4"}).config(),
         "cross-validation": CrossValidation(
             source=source, fingerprint=hashlib.sha256(bags.read_bytes()).hexdigest(), batch_size=8, **BAGS
         ),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fcamlib import examples, running, store, tables
-from fcamlib.config import RunConfig, experiment
+from fcamlib.config import Grid, Run
 from fcamlib.errors import UserError
 from fcamlib.evaluation import evaluate
 from fcamlib.metrics import focus_prediction_histogram, saif, saif_curve
@@ -24,7 +24,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
     """Four paradigms, two seeds, trained small."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FCAM_RESULTS", str(tmp_path_factory.mktemp("results")))
-        return store.get_all(experiment(SMALL).configs())
+        return store.get_all(Grid.of(SMALL).configs())
 
 
 def of(runs: list[Result], paradigm: str) -> list[Result]:
@@ -93,7 +93,7 @@ def test_gallery_shows_the_same_instances_to_every_paradigm(runs: list[Result]) 
 def test_as_many_examples_are_kept_as_are_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A digit takes 64 bytes, so a mosaic of three takes 192."""
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
-    configs = experiment({**SMALL, "num_segments": 3, "paradigms": "soft", "epochs": 1, "seeds": (0, 1, 2)}).configs()
+    configs = Grid.of({**SMALL, "num_segments": 3, "paradigms": "soft", "epochs": 1, "seeds": (0, 1, 2)}).configs()
     for config, budget, number in zip(configs, (2**18, 3 * 192 - 1, 191), (8, 2, 0), strict=True):
         monkeypatch.setattr(running, "EXAMPLE_BYTES", budget)
         kept = store.get_all([config])[0].arrays("examples.npz")
@@ -118,8 +118,8 @@ def test_tasks_stand_in_the_order_of_their_numbers(runs: list[Result]) -> None:
 
 def fake(given: dict, title: str = "a task") -> Result:
     """An unfinished run with a title."""
-    (config,) = experiment(given).configs()
-    run = Result[RunConfig](Path("nowhere") / config.name)
+    (config,) = Grid.of(given).configs()
+    run = Result[Run](Path("nowhere") / config.name)
     run.__dict__.update(config=config, summary={"title": title})
     return run
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from fcamlib import training
 from fcamlib.checkpoint import Row
-from fcamlib.config import Phase, TrainingConfig
+from fcamlib.config import Phase, Training
 from fcamlib.data.sdc import Bank, SDCData, SDCTask
 from fcamlib.errors import DivergenceError
 from fcamlib.evaluation import evaluate
@@ -26,7 +26,7 @@ from fcamlib.training import FitResult, fit
 
 M, K, D, N_TRAIN, BATCH = 3, 5, 7, 21, 8  # the last batch of an epoch has 5 instances
 SEED = 4
-FLOAT64 = TrainingConfig(batch_size=BATCH, precision="float64", device="cpu")
+FLOAT64 = Training(batch_size=BATCH, precision="float64", device="cpu")
 Arrays = tuple[np.ndarray, np.ndarray]
 
 
@@ -67,7 +67,7 @@ def phase(paradigm: str = "soft", epochs: int = 3, rates: tuple[float, ...] = (0
 
 
 def trained(
-    task: SDCTask, *phases: Phase, config: TrainingConfig = FLOAT64, seed: int = SEED, model: FCAM | None = None
+    task: SDCTask, *phases: Phase, config: Training = FLOAT64, seed: int = SEED, model: FCAM | None = None
 ) -> tuple[FCAM, FitResult, list[Row]]:
     model = model or linear()
     rows: list[Row] = []
@@ -372,7 +372,7 @@ def test_next_best_takes_over_where_the_best_diverges_late(task: SDCTask, monkey
 def test_tfloat32_is_float32_on_a_cpu_and_leaves_torch_as_it_was(task: SDCTask) -> None:
     results = []
     for precision in ("float32", "tfloat32"):
-        config = TrainingConfig.model_validate({"batch_size": BATCH, "precision": precision, "device": "cpu"})
+        config = Training.model_validate({"batch_size": BATCH, "precision": precision, "device": "cpu"})
         _, result, _ = trained(task, phase("hard", 2), config=config, model=linear().float())
         results.append([row["train_loss"] for row in result.history])
     assert results[0] == results[1]
@@ -385,7 +385,7 @@ def test_tfloat32_is_float32_on_a_cpu_and_leaves_torch_as_it_was(task: SDCTask) 
 def test_bfloat16_trains_float32_weights_to_nearly_the_same(task: SDCTask) -> None:
     results = {}
     for precision in ("float32", "bfloat16"):
-        config = TrainingConfig(batch_size=BATCH, precision=precision, device="cpu")
+        config = Training(batch_size=BATCH, precision=precision, device="cpu")
         model, result, _ = trained(task, phase("lvml", 5), config=config, model=linear().float())
         assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
         results[precision] = result.history

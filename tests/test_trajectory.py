@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from fcamlib import metrics, store
-from fcamlib.config import RunConfig, experiment
+from fcamlib.config import Grid, Run
 from fcamlib.running import Trajectory, trajectory
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,8 +24,8 @@ SMALL = {"num_train": 96, "num_validation": 32, "num_test": 48, "epochs": 5, "ba
 SPEC = {**SMALL, "switch_epoch": 2, "learning_rates": "0.02,0.3", "hard_learning_rates": "0.2,0.01", "search_epochs": 1}
 
 
-def configs(**changes: Any) -> dict[str, RunConfig]:
-    return {one.paradigm: one for one in experiment({**SPEC, **changes}).configs()}
+def configs(**changes: Any) -> dict[str, Run]:
+    return {one.paradigm: one for one in Grid.of({**SPEC, **changes}).configs()}
 
 
 def courses() -> dict[str, Trajectory]:

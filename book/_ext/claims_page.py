@@ -22,7 +22,7 @@ from ledger import Task, all_tasks, recorded_tasks
 
 from fcamlib import paths, plots, store, tables
 from fcamlib.claims import CLAIMS
-from fcamlib.config import CrossValidationConfig
+from fcamlib.config import CrossValidation
 from fcamlib.verdicts import Criterion, State, criterion_text, states
 
 MARKS = {"supported": "✔ supported", "contradicted": "✘ **contradicted**", "inconclusive": "○ inconclusive"}
@@ -151,7 +151,7 @@ def criterion_row(c: Criterion, state: State) -> dict[str, Any]:
 def main(folder: Path, target: Path) -> None:
     """Write the page's tables, their numbers and the picture."""
     tasks = all_tasks(folder)
-    (target / "claims.md").write_text(page(tasks, store.every(CrossValidationConfig, recorded=True)), "utf-8")
+    (target / "claims.md").write_text(page(tasks, store.every(CrossValidation, recorded=True)), "utf-8")
     write_rows(target / "claims.json", tasks)
     judged = [task for task in tasks if task.kept != "not run"]
     verdicts = [[task.verdict(claim) or "" for claim in CLAIMS] for task in judged]

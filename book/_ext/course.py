@@ -20,7 +20,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from fcamlib import plots, tables
-from fcamlib.config import MosaicsConfig, experiment
+from fcamlib.config import Grid, Mosaics
 from fcamlib.running import Trajectory, trajectory
 
 # Fewer mosaics than the notebooks have: training takes more epochs, so that there is more to see.
@@ -38,8 +38,8 @@ Arrays = Mapping[str, np.ndarray]
 def courses(setting: Mapping[str, Any]) -> dict[str, Trajectory]:
     """Paradigm -> trajectory of training with the attention on all test mosaics."""
     found = {}
-    for run in experiment(setting).configs():
-        assert isinstance(run.data, MosaicsConfig)
+    for run in Grid.of(setting).configs():
+        assert isinstance(run.data, Mosaics)
         found[run.paradigm] = trajectory(run, run.data.num_test)
     return found
 
@@ -66,7 +66,7 @@ def sentence(found: Courses) -> str:
     """What was trained and what is shown."""
     one = next(iter(found.values()))
     run, last = one.config, int(one.history["epoch"].iloc[-1])
-    assert isinstance(run.data, MosaicsConfig)
+    assert isinstance(run.data, Mosaics)
     return (
         f"Shown are {one.summary['title']} with {run.data.described}, {last} epochs, seed {run.seed} and "
         f"{one.summary['n']:,} test mosaics; four models that start from the same weights."

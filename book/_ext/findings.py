@@ -18,7 +18,7 @@ import yaml
 
 from benchmarks import report
 from fcamlib import paths, plots, store, tables
-from fcamlib.config import FlowParameters, MosaicsConfig, experiment
+from fcamlib.config import FlowParameters, Grid, Mosaics
 from fcamlib.provenance import figure_record
 from fcamlib.theory import tables as theory_tables
 from fcamlib.verdicts import verdict
@@ -65,9 +65,9 @@ def benchmarks(folder: Path) -> str:
 def main(parameters: Path, folder: Path) -> None:
     """Write findings.md and overview.svg into `folder`."""
     given = yaml.safe_load(parameters.read_text("utf-8")) or {}
-    runs = store.get_all(experiment(given).configs())
+    runs = store.get_all(Grid.of(given).configs())
     grouped = tables.tasks(runs) | tables.tasks(
-        run for run in store.recorded_runs() if isinstance(run.config.data, MosaicsConfig)
+        run for run in store.recorded_runs() if isinstance(run.config.data, Mosaics)
     )
     every = [run for group in grouped.values() for run in group]
     figure = plots.accuracy_saif_summary(tables.summary_frame(every))

@@ -16,17 +16,17 @@ import nbformat
 from fcamlib import claims, notebook, store, tables
 from fcamlib.claims import CLAIMS, Evidence
 from fcamlib.config import (
-    RECORDED_STUDIES,
-    BagsConfig,
-    CaptionRunConfig,
-    FixedFocusConfig,
-    FixedFocusExperiment,
-    FlowExperiment,
-    MosaicsConfig,
-    OrthogonalConfig,
-    SeriesConfig,
-    TextConfig,
-    study_experiment,
+    STUDIES,
+    Bags,
+    CaptionRun,
+    FlowParameters,
+    Mosaics,
+    Orthogonal,
+    Series,
+    StudyGrid,
+    Sweep,
+    SweepGrid,
+    Text,
 )
 from fcamlib.theory import tables as theory_tables
 from fcamlib.verdicts import Criterion, State, verdict
@@ -40,9 +40,9 @@ RUNS: dict[str, list[dict[str, Any]]] = {
     "09_bags": [{}],
 }
 SWEEPS, FLOW, CAPTIONS = ("04_fixed_focus_linear", "06_fixed_focus_images"), "05_gradient_flow", "10_captions"
-NOTEBOOK_OF: dict[Any, str] = dict(zip((MosaicsConfig, TextConfig, SeriesConfig, BagsConfig), RUNS, strict=True))
+NOTEBOOK_OF: dict[Any, str] = dict(zip((Mosaics, Text, Series, Bags), RUNS, strict=True))
 # Recorded study -> notebook, what tells its combinations apart, how these are called, the figure.
-STUDIES: dict[str, tuple[str, tuple[str, ...], str, str]] = {
+FIGURES: dict[str, tuple[str, tuple[str, ...], str, str]] = {
     "scale": ("12_hybrid_at_scale", ("num_segments",), "numbers of segments", "fig-scale"),
     "capacities": ("13_architecture_ablation", ("focus", "classifier"), "pairs of networks", "fig-capacities"),
     "switches": ("13_architecture_ablation", ("soft_share",), "switch points", "fig-switches"),
@@ -133,10 +133,9 @@ def all_tasks(folder: Path) -> list[Task]:
         for changes in variants:
             live += store.get_all(experiment.model_copy(update=changes).configs())
     swept = [
-        store.get(notebook.parameters(parameters_of(folder / f"{name}.ipynb"), FixedFocusExperiment).config())
-        for name in SWEEPS
+        store.get(notebook.parameters(parameters_of(folder / f"{name}.ipynb"), SweepGrid).config()) for name in SWEEPS
     ]
-    settings = notebook.parameters(parameters_of(folder / f"{FLOW}.ipynb"), FlowExperiment).settings()
+    settings = notebook.parameters(parameters_of(folder / f"{FLOW}.ipynb"), FlowParameters).settings()
     judged = [*run_tasks(live), *recorded_tasks(live), *sweep_tasks(swept), *flow_tasks(settings)]
     return [*judged, *missing_tasks(judged)]
 
@@ -149,9 +148,9 @@ def recorded_tasks(live: Sequence[Result] = ()) -> list[Task]:
     captions = [
         of_results(title, group, CAPTIONS, f"{group[0].summary['splits']['test']['n_objects']:,} objects",
                    seeds=shared_seeds(group), criteria=tables.criteria(group))
-        for title, group in tables.tasks(store.every(CaptionRunConfig, recorded=True)).items()
+        for title, group in tables.tasks(store.every(CaptionRun, recorded=True)).items()
     ]  # fmt: skip
-    return [*kept, *captions, *study_tasks(), *sweep_tasks(store.every(FixedFocusConfig, recorded=True))]
+    return [*kept, *captions, *study_tasks(), *sweep_tasks(store.every(Sweep, recorded=True))]
 
 
 def shared_seeds(runs: Iterable[Result]) -> str:
@@ -165,7 +164,7 @@ def shared_seeds(runs: Iterable[Result]) -> str:
 def run_tasks(runs: Sequence[Result]) -> list[Task]:
     """The tasks on which models were trained, in the order of the domains."""
     made = []
-    most = tables.recorded(runs)[0] if runs and isinstance(runs[0].config.data, MosaicsConfig) else ""
+    most = tables.recorded(runs)[0] if runs and isinstance(runs[0].config.data, Mosaics) else ""
     for title, group in tables.tasks(runs).items():
         measured = tables.criteria(group) if shared_seeds(group) != "0" else {}
         book = NOTEBOOK_OF[type(group[0].config.data)]
@@ -184,8 +183,8 @@ def study_tasks() -> list[Task]:
     As everywhere, the claim is supported with all of its criteria and contradicted with any, of every combination.
     """
     made = []
-    for name, (book, by, called, figure) in STUDIES.items():
-        found = store.find(study_experiment(RECORDED_STUDIES[name]).config())
+    for name, (book, by, called, figure) in FIGURES.items():
+        found = store.find(StudyGrid.of(STUDIES[name]).config())
         if found is None or not found.is_recorded:
             continue
         gains = claims.hybrid_gains(found.history, by)
@@ -206,7 +205,7 @@ def sweep_tasks(sweeps: Iterable[Result]) -> list[Task]:
     """The fixed-focus sweeps, judged by the incentives at their end."""
     return [
         of_results(
-            f"{tables.title(found)}, fixed focus", [found], SWEEPS[not isinstance(found.config.data, OrthogonalConfig)],
+            f"{tables.title(found)}, fixed focus", [found], SWEEPS[not isinstance(found.config.data, Orthogonal)],
             f"{found.config.data.num_train:,} training",
             criteria=claims.measure(CLAIMS, theory_tables.incentives(found.history)),
         )

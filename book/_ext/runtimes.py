@@ -15,10 +15,10 @@ from typing import Any
 import pandas as pd
 
 from fcamlib import store, tables
-from fcamlib.config import CaptionRunConfig, CrossValidationConfig, FixedFocusConfig, RunConfig, StudyConfig
+from fcamlib.config import CaptionRun, CrossValidation, Run, Study, Sweep
 from fcamlib.store import Result
 
-KINDS = (RunConfig, CaptionRunConfig, FixedFocusConfig, CrossValidationConfig, StudyConfig)
+KINDS = (Run, CaptionRun, Sweep, CrossValidation, Study)
 
 
 PREFIXES = {"captions": "captions of ", "fixed_focus": "fixed focus, ", "study": "study, "}
@@ -32,11 +32,11 @@ def title(result: Result[Any]) -> str:
 def trainings(result: Result[Any]) -> int:
     """How many models one result stands for, candidates for a learning rate not counted."""
     match result.config:
-        case FixedFocusConfig() as config:
+        case Sweep() as config:
             return len(config.paradigms) * len(config.alphas) * len(config.seeds)
-        case CrossValidationConfig() as config:
+        case CrossValidation() as config:
             return config.repeats * config.folds * len(config.methods)
-        case StudyConfig() as config:
+        case Study() as config:
             return config.steps
     return 1
 
@@ -50,7 +50,7 @@ def seconds(result: Result[Any]) -> float:
 def hardware(result: Result[Any]) -> str:
     """Device, instruction set and number of threads."""
     source, config = result.summary["provenance"], result.config
-    threads = config.threads if isinstance(config, CrossValidationConfig) else config.training.threads
+    threads = config.threads if isinstance(config, CrossValidation) else config.training.threads
     return f"{source['device']}, {source['cpu_capability']}, {threads} thread{'s' if threads > 1 else ''}"
 
 

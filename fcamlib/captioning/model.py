@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from fcamlib.config import CaptionModelConfig
+from fcamlib.config import CaptionModel
 from fcamlib.errors import UserError
 
 Context = Literal["soft", "mode", "drawn", "given"]
@@ -56,7 +56,7 @@ class SmallCNN(nn.Module):
         return self.layers(pictures).flatten(2).transpose(1, 2) + self.place
 
 
-def caption_encoder(config: CaptionModelConfig, segment_shape: tuple[int, ...]) -> tuple[nn.Module, int]:
+def caption_encoder(config: CaptionModel, segment_shape: tuple[int, ...]) -> tuple[nn.Module, int]:
     """The encoder for pictures (3, S, S) or frozen features (L, D), and the size D of its regions."""
     if len(segment_shape) == 2:
         if config.encoder != "features":
@@ -163,7 +163,7 @@ class Captioner(nn.Module):
 
     Parameters
     ----------
-    config : CaptionModelConfig
+    config : CaptionModel
     segment_shape : tuple of int
         Of a picture, (3, S, S), or of its features, (L, D).
     num_words : int
@@ -173,7 +173,7 @@ class Captioner(nn.Module):
     """
 
     def __init__(
-        self, config: CaptionModelConfig, segment_shape: tuple[int, ...], num_words: int, generator: torch.Generator
+        self, config: CaptionModel, segment_shape: tuple[int, ...], num_words: int, generator: torch.Generator
     ) -> None:
         super().__init__()
         self.encoder, region_dim = caption_encoder(config, segment_shape)

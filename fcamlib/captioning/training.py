@@ -38,7 +38,7 @@ from fcamlib.captioning.losses import (
 from fcamlib.captioning.model import Captioner, Context
 from fcamlib.captioning.packed import read
 from fcamlib.checkpoint import Row, load, save, seconds_between
-from fcamlib.config import CaptionRunConfig, CaptionTrainingConfig, TrainingConfig
+from fcamlib.config import CaptionRun, CaptionTraining, Training
 from fcamlib.data.captions import CaptionTask, caption_task
 from fcamlib.errors import DivergenceError
 from fcamlib.evaluation import evaluating
@@ -52,13 +52,13 @@ WEIGHTS = "model.safetensors"
 cached_task = lru_cache(maxsize=1)(caption_task)  # runs on the same data come one after the other
 
 
-def numerics_of(config: CaptionTrainingConfig) -> Numerics:
+def numerics_of(config: CaptionTraining) -> Numerics:
     """Device and format of a captioning run on this machine."""
-    return Numerics.of(TrainingConfig(precision=config.precision, device=config.device, memory_layout="contiguous"))
+    return Numerics.of(Training(precision=config.precision, device=config.device, memory_layout="contiguous"))
 
 
 def compute(
-    config: CaptionRunConfig, progress: Callable[[Row], None] | None, scratch: Path
+    config: CaptionRun, progress: Callable[[Row], None] | None, scratch: Path
 ) -> tuple[pd.DataFrame, dict[str, Any], dict[str, bytes]]:
     """Train the last phase of a run from the stored run of the phases before it, and evaluate.
 
@@ -102,7 +102,7 @@ def compute(
     return history, summary, files
 
 
-def new_model(config: CaptionRunConfig, task: CaptionTask) -> Captioner:
+def new_model(config: CaptionRun, task: CaptionTask) -> Captioner:
     """The model of a run with its initial weights."""
     generator = torch.Generator().manual_seed(config.seed)
     model = Captioner(config.model, task.splits["train"].pictures.segment_shape, len(task.vocabulary), generator)
@@ -113,7 +113,7 @@ def new_model(config: CaptionRunConfig, task: CaptionTask) -> Captioner:
 class CaptionTrainer:
     """The last phase of a run: trains `model` in place, from the weights it has."""
 
-    def __init__(self, config: CaptionRunConfig, model: Captioner, task: CaptionTask) -> None:
+    def __init__(self, config: CaptionRun, model: Captioner, task: CaptionTask) -> None:
         self.config, self.model, self.data = config, model, task.splits["train"]
         self.phase, self.number = config.phases[-1], len(config.phases) - 1
         self.numerics = numerics_of(config.training)
@@ -276,7 +276,7 @@ def _examples(trainer: CaptionTrainer, task: CaptionTask) -> dict[str, np.ndarra
     return kept
 
 
-def trained_captioner(finished: Result[CaptionRunConfig]) -> tuple[Captioner, CaptionTask]:
+def trained_captioner(finished: Result[CaptionRun]) -> tuple[Captioner, CaptionTask]:
     """Model and task of a run of this machine (recorded runs have no weights)."""
     task = cached_task(finished.config.data, finished.config.seed)
     model = new_model(finished.config, task)

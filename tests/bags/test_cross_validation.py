@@ -17,7 +17,7 @@ from scipy import stats
 
 from fcamlib import paths, store
 from fcamlib.cli import main
-from fcamlib.config import BagsConfig, CrossValidationConfig
+from fcamlib.config import Bags, CrossValidation
 from fcamlib.data.bags import bags_task
 from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import UserError
@@ -110,7 +110,7 @@ def test_tables_weight_folds_by_their_bags_and_pair_the_same_folds() -> None:
 @pytest.fixture
 def two_clouds() -> SDCTask:
     sizes = {"num_segments": 5, "num_features": 6, "num_classes": 2, "num_train": 9, "num_validation": 4, "num_test": 4}
-    return bags_task(BagsConfig(source="clouds", **sizes), seed=0)
+    return bags_task(Bags(source="clouds", **sizes), seed=0)
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -179,12 +179,12 @@ def command(source: str, *options: str) -> Any:
 def test_the_command_shows_the_table_and_a_recorded_result_holds_no_path(source: str, tmp_path: Path) -> None:
     first = command(source)
     assert re.search(r"^SA +2 +\d\.\d{3} ± ", first.stdout, re.MULTILINE) and first.stderr == ""
-    (stored,) = store.every(CrossValidationConfig)
+    (stored,) = store.every(CrossValidation)
     rows = stored.history
     assert len(rows) == 2 * 3 * 2 and (rows["n"] == 8).all() and rows["accuracy"].mean() > 0.8, "the task is easy"
     assert not rows.duplicated(["repeat", "fold", "method"]).any()
     assert CliRunner().invoke(main, ["record", stored.folder.name]).exit_code == 0
-    (kept,) = store.every(CrossValidationConfig, recorded=True)
+    (kept,) = store.every(CrossValidation, recorded=True)
     assert kept.config.source == "bags:mine.npz" and kept.config.digest == stored.config.digest
     for file in kept.folder.iterdir():
         assert str(tmp_path).encode() not in file.read_bytes()

@@ -25,7 +25,7 @@ from fcamlib.captioning.losses import (
 )
 from fcamlib.captioning.model import Captioner, Context, Regions, SmallCNN
 from fcamlib.captioning.packed import read
-from fcamlib.config import CaptionModelConfig
+from fcamlib.config import CaptionModel
 from fcamlib.data.vocabulary import PAD, START
 from fcamlib.errors import UserError
 
@@ -36,7 +36,7 @@ TOKENS = torch.tensor([[1, 4, 2, 0], [1, 5, 6, 2]])
 
 def tiny(seed: int = 0, start: str = "mean", sees: str = "region", num_words: int = V, sharp: float = 3.0) -> Captioner:
     """A small model in float64 whose attention is far from uniform."""
-    config = CaptionModelConfig(
+    config = CaptionModel(
         encoder="features", attention_dim=4, embedding_dim=3, hidden_dim=6, start_state=start, state_sees=sees
     )
     model = Captioner(config, (L, D), num_words, torch.Generator().manual_seed(seed)).double()
@@ -305,8 +305,8 @@ def test_without_the_mean_region_the_first_attention_query_is_the_same_for_all_p
 def test_an_encoder_that_does_not_fit_the_data_is_refused_in_a_sentence() -> None:
     generator = torch.Generator()
     with pytest.raises(UserError, match="encoder=smallcnn needs pictures"):
-        Captioner(CaptionModelConfig(encoder="smallcnn"), (4, 5), 9, generator)
+        Captioner(CaptionModel(encoder="smallcnn"), (4, 5), 9, generator)
     with pytest.raises(UserError, match="encoder=features does not take pictures"):
-        Captioner(CaptionModelConfig(encoder="features"), (3, 16, 16), 9, generator)
+        Captioner(CaptionModel(encoder="features"), (3, 16, 16), 9, generator)
     with pytest.raises(UserError, match="picture_size=20 does not fit"):
-        Captioner(CaptionModelConfig(encoder="smallcnn"), (3, 20, 20), 9, generator)
+        Captioner(CaptionModel(encoder="smallcnn"), (3, 20, 20), 9, generator)

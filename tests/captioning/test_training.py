@@ -21,7 +21,7 @@ from fcamlib.captioning.evaluation import CaptionEvaluator
 from fcamlib.captioning.training import CaptionTrainer, trained_captioner
 from fcamlib.checkpoint import Row
 from fcamlib.cli import main
-from fcamlib.config import ScenesConfig, caption_experiment
+from fcamlib.config import CaptionGrid, Scenes
 from fcamlib.data.captions import caption_task
 from fcamlib.data.features import ENCODERS, FrozenEncoder
 from fcamlib.errors import DivergenceError, UserError
@@ -181,12 +181,12 @@ def test_training_learns_to_name_and_to_attend() -> None:
 )
 def test_a_wrong_parameter_is_refused_in_one_sentence(parameters: dict[str, str], sentence: str) -> None:
     with pytest.raises(UserError) as error:
-        caption_experiment(parameters)
+        CaptionGrid.of(parameters)
     assert sentence in str(error.value) and str(error.value).endswith(".")
 
 
 def test_the_paradigms_differ_in_their_losses_alone() -> None:
-    runs = caption_experiment({"paradigms": "soft,hard,hybrid"}).configs()
+    runs = CaptionGrid.of({"paradigms": "soft,hard,hybrid"}).configs()
     dumped = [run.model_dump() for run in runs]
     assert [run.paradigm for run in runs] == ["soft", "hard", "hybrid"]
     for phase in [phase for run in dumped for phase in run["phases"]]:
@@ -231,7 +231,7 @@ def test_frozen_features_of_a_folder_in_the_layout_of_coco(
     monkeypatch.setitem(ENCODERS, "vgg19", lambda weights: network)
     monkeypatch.setattr(caption_training, "cached_task", caption_task)
     monkeypatch.setenv("FCAM_DATA", str(tmp_path / "data"))
-    scenes = ScenesConfig(num_train=12, num_validation=2, num_test=7, image_size=64)
+    scenes = Scenes(num_train=12, num_validation=2, num_test=7, image_size=64)
     given = {
         "dataset": write_coco(tmp_path / "written", scenes, 0),
         "num_validation": 2,

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fcamlib import store
-from fcamlib.config import BagsConfig, experiment
+from fcamlib.config import Bags, Grid
 from fcamlib.data.bags import SEPARATION, bags_task, centres, num_repeats_and_folds
 from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.encoders import build_encoder
@@ -27,7 +27,7 @@ SIZES = {
 
 
 def clouds(seed: int = 0, **changes: Any) -> SDCTask:
-    return bags_task(BagsConfig(source="clouds", **{**SIZES, **changes}), seed)
+    return bags_task(Bags(source="clouds", **{**SIZES, **changes}), seed)
 
 
 def instances(data: SDCData) -> tuple[np.ndarray, np.ndarray]:
@@ -80,7 +80,7 @@ def saved(path: Path, arrays: dict[str, Any]) -> str:
 
 
 def loaded(path: Path, arrays: dict[str, Any], **config: Any) -> SDCTask:
-    return bags_task(BagsConfig(source=saved(path, arrays), **config), seed=0)
+    return bags_task(Bags(source=saved(path, arrays), **config), seed=0)
 
 
 def rows_by_bag(data: SDCData) -> list[list[int]]:
@@ -106,7 +106,7 @@ def test_each_fold_is_the_files_own_and_splits_are_stratified_and_the_same_for_e
     arrays = content()
     for repeat in range(2):
         for fold in range(5):
-            config = BagsConfig(source=saved(tmp_path, arrays), repeat=repeat, fold=fold)
+            config = Bags(source=saved(tmp_path, arrays), repeat=repeat, fold=fold)
             made, again = bags_task(config, 0), bags_task(config, 7)
             expected = [
                 np.flatnonzero(arrays["bag"] == b).tolist() for b in np.flatnonzero(arrays["fold"][repeat] == fold)
@@ -154,7 +154,7 @@ def test_any_number_of_classes_and_a_known_foreground(tmp_path: Path) -> None:
 def test_runs_on_clouds_learn_where_the_label_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
     given = {"dataset": "clouds", "paradigms": "lvml", "encoder": "mlp", "epochs": 8}
-    for config in experiment(given).configs():
+    for config in Grid.of(given).configs():
         test = store.get(config).summary["splits"]["test"]
         assert test["accuracy"] > 0.75 and test["focus_accuracy"] > 0.7 and test["auc"] > 0.85
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fcamlib.config import CocoConfig, task_on
+from fcamlib.config import Coco, task_on
 from fcamlib.data import captions
 from fcamlib.data.captions import caption_task, coco_title, pixels
 from fcamlib.data.coco import cropped_box, read_split, survey
@@ -175,7 +175,7 @@ def test_a_run_is_named_by_the_content_of_its_data(layout: Layout, tmp_path: Pat
     one = task_on(source, SMALL)
     shutil.copytree(layout.root, tmp_path / "data" / "coco")
     official = task_on("coco", SMALL)
-    assert isinstance(official, CocoConfig)
+    assert isinstance(official, Coco)
     assert one.fingerprint == official.fingerprint and coco_title(official) == "COCO"
     assert coco_title(official.model_copy(update={"features": "vgg19"})) == "COCO (VGG19 features)"
     table = tmp_path / "words.yaml"

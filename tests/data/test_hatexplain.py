@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fcamlib.config import TextConfig, task_on
+from fcamlib.config import Text, task_on
 from fcamlib.data import hatexplain, text
 from fcamlib.data.hatexplain import DIVISIONS, POSTS, hatexplain_corpus, hatexplain_files
 from fcamlib.errors import DataError
@@ -85,7 +85,7 @@ def test_official_sizes_are_accepted_and_every_mask_lies_on_its_words(
     monkeypatch.setattr(hatexplain, "SPLIT_SIZES", SIZES)
     posts, divisions = official()
     source = put(tmp_path, posts, divisions)
-    task = text.text_task(TextConfig(source=source), 0)
+    task = text.text_task(Text(source=source), 0)
     assert task.title == "HateXplain"
     words = {word: place for place, word in enumerate(sorted(f"w{word}" for word in range(40)), start=1)}
     assert len(task.bank.values) == len(words) + 1

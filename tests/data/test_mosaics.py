@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from fcamlib.config import MosaicsConfig
+from fcamlib.config import Mosaics
 from fcamlib.data import mosaics
 from fcamlib.data.mosaics import mosaic_task
 from fcamlib.data.pictures import Pictures, load_pictures
@@ -18,9 +18,9 @@ from fcamlib.data.sdc import SPLITS, SDCData, SDCTask
 P_VALUE = 0.001  # fixed seeds: a correct draw passes every time
 
 
-def config(source: str = "digits", **changes: object) -> MosaicsConfig:
+def config(source: str = "digits", **changes: object) -> Mosaics:
     sizes = {"num_segments": 4, "num_train": 1200, "num_validation": 300, "num_test": 500, "image_size": 8}
-    return MosaicsConfig(source=source, **{"foreground": ("3", "7", "1"), **sizes, **changes})
+    return Mosaics(source=source, **{"foreground": ("3", "7", "1"), **sizes, **changes})
 
 
 @pytest.fixture(scope="module")

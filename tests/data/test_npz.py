@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fcamlib.config import BagsConfig, SeriesConfig
+from fcamlib.config import Bags, Series
 from fcamlib.data import files
 from fcamlib.data.bags import bags_task, num_repeats_and_folds
 from fcamlib.data.sdc import SDCTask
@@ -40,9 +40,9 @@ def windows() -> Arrays:
 def loaded(path: Path, arrays: Arrays, **config: Any) -> SDCTask:
     np.savez(path / "mine.npz", **{name: array for name, array in arrays.items() if array is not None})
     if "bag" in arrays:
-        return bags_task(BagsConfig(source=f"bags:{path}/mine.npz", **config), 0)
+        return bags_task(Bags(source=f"bags:{path}/mine.npz", **config), 0)
     config.setdefault("window_length", 0 if "windows" in arrays else 5)
-    return series_task(SeriesConfig(source=f"series:{path}/mine.npz", **config), 0)
+    return series_task(Series(source=f"series:{path}/mine.npz", **config), 0)
 
 
 def at(index: int, value: Any, number: int, dtype: Any = None) -> np.ndarray:
@@ -144,9 +144,9 @@ def test_files_that_are_none_are_one_sentence(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(DataError, match=rf"the file '.*{name}' cannot be read \(.*{said}.*\): write one with"):
-            series_task(SeriesConfig(source=f"series:{tmp_path / name}", window_length=5), 0)
+            series_task(Series(source=f"series:{tmp_path / name}", window_length=5), 0)
     with pytest.raises(DataError, match=r"is no file: write an \.npz file with numpy\.savez"):
-        series_task(SeriesConfig(source=f"series:{tmp_path}", window_length=5), 0)
+        series_task(Series(source=f"series:{tmp_path}", window_length=5), 0)
     for length in (0, 24):
         with pytest.raises(DataError, match=rf"^window_length={length} does not fit .* have 23 samples: choose one"):
             loaded(tmp_path, series(), window_length=length)
@@ -174,7 +174,7 @@ def test_no_damaged_byte_ends_in_a_traceback(tmp_path_factory: pytest.TempPathFa
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     (path / "mine.npz").write_bytes(content[: data.draw(st.sampled_from([None, 300]))])
     try:
-        bags_task(BagsConfig(source=f"bags:{path}/mine.npz"), 0)
+        bags_task(Bags(source=f"bags:{path}/mine.npz"), 0)
     except DataError as error:
         assert "\n" not in str(error) and len(str(error)) < 800
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch.testing import assert_close
 
-from fcamlib.config import OrthogonalConfig
+from fcamlib.config import Orthogonal
 from fcamlib.data.orthogonal import orthogonal_task
 from fcamlib.data.sdc import SDCTask
 
-SMALL = OrthogonalConfig(num_segments=4, num_classes=3, num_train=600, num_validation=50, num_test=70)
+SMALL = Orthogonal(num_segments=4, num_classes=3, num_train=600, num_validation=50, num_test=70)
 
 
 def segments_of(task: SDCTask, split: str) -> torch.Tensor:

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from fcamlib.config import MosaicsConfig
+from fcamlib.config import Mosaics
 from fcamlib.data import files, pictures
 from fcamlib.data.files import content_hash
 from fcamlib.data.mosaics import mosaic_task
@@ -200,7 +200,7 @@ def folder(tmp_path: Path) -> Path:
 def folder_task(folder: Path, **changes: Any) -> SDCTask:
     sizes = {"num_segments": 4, "num_train": 1200, "num_validation": 300, "num_test": 500, "image_size": 8}
     given: dict[str, Any] = {"source": f"folder:{folder}", "foreground": ("bee", "ant"), **sizes, **changes}
-    return mosaic_task(MosaicsConfig(**given), seed=0)
+    return mosaic_task(Mosaics(**given), seed=0)
 
 
 def test_folder_is_read_as_it_lies(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

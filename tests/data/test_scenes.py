@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from fcamlib.config import ScenesConfig, task_on
+from fcamlib.config import Scenes, task_on
 from fcamlib.data import scenes
 from fcamlib.data.captions import caption_task
 from fcamlib.data.scenes import COLOURS, SHAPE_WORDS, draw_scene, scene_pictures
 from fcamlib.data.vocabulary import words_of
 
-SMALL = ScenesConfig(num_train=9, num_validation=3, num_test=5)
+SMALL = Scenes(num_train=9, num_validation=3, num_test=5)
 
 
 def test_masks_hold_the_drawn_pixels_and_boxes_cover_them() -> None:
@@ -121,7 +121,7 @@ def test_seeds_and_splits_draw_other_pictures_and_sizes_the_same() -> None:
 def test_an_edition_draws_the_same_scenes_for_ever() -> None:
     """Recorded runs hold for the scenes of their edition: raise `EDITION` before changing this digest."""
     assert scenes.EDITION == 1
-    config = ScenesConfig(num_train=20, num_validation=1, num_test=10)
+    config = Scenes(num_train=20, num_validation=1, num_test=10)
     drawn = [scene for _, split in scenes.split_scenes(config, 0) for scene in split]
     told = [
         [scene.captions, [(shape.category, shape.colour, tuple(map(int, shape.box))) for shape in scene.shapes]]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fcamlib.config import SeriesConfig
+from fcamlib.config import Series
 from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.data.series import series_task, waveforms
 from fcamlib.errors import UserError
@@ -21,7 +21,7 @@ SIZES = {"num_segments": 5, "num_channels": 3, "num_classes": 4, "num_train": 60
 
 def motifs(seed: int = 0, **changes: Any) -> SDCTask:
     settings: dict[str, Any] = {**SIZES, "window_length": 20, "noise": 0.0, "distractors": 0.0, **changes}
-    return series_task(SeriesConfig(source="motifs", **settings), seed)
+    return series_task(Series(source="motifs", **settings), seed)
 
 
 def windows_of(data: SDCData) -> np.ndarray:
@@ -111,7 +111,7 @@ def saved(path: Path, arrays: dict[str, Any]) -> str:
 
 
 def loaded(path: Path, arrays: dict[str, Any], window_length: int = 5) -> SDCTask:
-    return task(SeriesConfig(source=saved(path, arrays), window_length=window_length), seed=0)
+    return task(Series(source=saved(path, arrays), window_length=window_length), seed=0)
 
 
 def test_series_are_cut_in_order_and_a_window_with_a_foreground_sample_is_foreground(tmp_path: Path) -> None:

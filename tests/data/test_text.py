@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fcamlib.config import TextConfig
+from fcamlib.config import Text
 from fcamlib.data.posts import Post
 from fcamlib.data.text import UNKNOWN, as_segments, jsonl_corpus, text_task, vocabulary, word_bank
 from fcamlib.errors import DataError
@@ -35,7 +35,7 @@ def put(folder: Path, **splits: list[Line]) -> str:
 
 def test_words_of_training_posts_get_numbers_and_others_share_one(tmp_path: Path) -> None:
     source = put(tmp_path, train=TRAIN, validation=TEST, test=TEST)
-    task = text_task(TextConfig(source=source), 0)
+    task = text_task(Text(source=source), 0)
     words = sorted({"red", "apple", "pie", "old", "car", "an", ",", "don't", "you", "think", "?"})
     number = {word: place for place, word in enumerate(words, start=1)}
     assert task.class_names == ("food", "ride") and task.title == tmp_path.name
@@ -49,10 +49,10 @@ def test_words_of_training_posts_get_numbers_and_others_share_one(tmp_path: Path
     assert train.label.tolist() == [0, 1, 0, 1]
     assert test.segments.tolist() == [[UNKNOWN, number["car"], number["pie"]]]
     assert not bool(test.has_foreground.any())
-    every = text_task(TextConfig(source=source, paper_vocabulary=True), 0)
+    every = text_task(Text(source=source, paper_vocabulary=True), 0)
     assert UNKNOWN not in every.splits["test"].segments[0].tolist()
     assert every.title == f"{tmp_path.name} (vocabulary of all splits)"
-    rare = text_task(TextConfig(source=source, min_count=2), 0)
+    rare = text_task(Text(source=source, min_count=2), 0)
     assert len(rare.bank.values) == 1 + len({"red", "apple", "car"})
     assert rare.splits["train"].segments[0, :3].tolist() == [3, 1, UNKNOWN]
 
@@ -79,17 +79,17 @@ def test_long_posts_are_cut_with_their_rationale(tmp_path: Path, caplog: pytest.
     tokens, marks = [f"w{i}" for i in range(600)], [0] * 510 + [1] * 90
     long = {"tokens": tokens, "label": "food", "rationale": marks}
     source = put(tmp_path, train=[*TRAIN, long], validation=TEST, test=[long, TEST[0]])
-    task = text_task(TextConfig(source=source), 0)
+    task = text_task(Text(source=source), 0)
     test = task.splits["test"]
     assert test.num_segments == 512 and int(test.foreground.sum()) == 2
     assert "1 test posts are longer than max_tokens=512 and are cut" in caplog.text
-    assert text_task(TextConfig(source=source, max_tokens=700), 0).splits["test"].num_segments == 600
+    assert text_task(Text(source=source, max_tokens=700), 0).splits["test"].num_segments == 600
 
 
 def test_posts_without_a_word_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     empty: list[Line] = [{"tokens": [], "label": "food"}, {"text": "  ", "label": "ride"}]
     source = put(tmp_path, train=[*empty, *TRAIN], validation=TEST, test=TEST)
-    assert len(text_task(TextConfig(source=source), 0).splits["train"]) == len(TRAIN)
+    assert len(text_task(Text(source=source), 0).splits["train"]) == len(TRAIN)
     assert f"2 posts of '{tmp_path}/train.jsonl' have no word and are left out" in caplog.text
     source = put(tmp_path / "none", train=TRAIN, test=empty)
     with pytest.raises(DataError, match="no post is left for test"):
@@ -122,7 +122,7 @@ def test_classes_go_by_value_where_all_are_whole_numbers(tmp_path: Path, labels:
 def test_a_vocabulary_without_a_word_is_one_sentence() -> None:
     sizes = {"num_train": 9, "num_validation": 2, "num_test": 2, "max_tokens": 8}
     with pytest.raises(DataError, match=r"^min_count=1,000,000 leaves no word of dataset='keywords': no word of"):
-        text_task(TextConfig(source="keywords", min_count=10**6, **sizes), 0)
+        text_task(Text(source="keywords", min_count=10**6, **sizes), 0)
 
 
 def test_other_files_beside_the_known_ones_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -205,19 +205,19 @@ def test_missing_and_empty_files_and_strange_labels_are_one_sentence(tmp_path: P
 def test_sizes_draw_a_part_with_the_seed(tmp_path: Path) -> None:
     lines = [{"tokens": [f"w{i}"], "label": i % 2} for i in range(20)]
     source = put(tmp_path, train=lines, validation=lines, test=lines)
-    config = TextConfig(source=source, num_train=12, num_test=5, paper_vocabulary=True)
+    config = Text(source=source, num_train=12, num_test=5, paper_vocabulary=True)
     first, again, other = (text_task(config, seed).splits for seed in (0, 0, 1))
     assert [len(first[split]) for split in ("train", "validation", "test")] == [12, 20, 5]
     assert len(set(first["train"].segments.flatten().tolist())) == 12
     assert torch.equal(first["train"].segments, again["train"].segments)
     assert not torch.equal(first["train"].segments, other["train"].segments)
     with pytest.raises(DataError, match=r"21 train posts of dataset='text:.*' are asked for, and there are 20"):
-        text_task(TextConfig(source=source, num_train=21), 0)
+        text_task(Text(source=source, num_train=21), 0)
 
 
 def test_noise_changes_the_stated_share_of_training_labels_alone() -> None:
     sizes = {"num_train": 300, "num_validation": 50, "num_test": 50, "max_tokens": 8}
-    clean, noisy = (text_task(TextConfig(source="keywords", label_noise=p, **sizes), 3) for p in (0.0, 0.2))
+    clean, noisy = (text_task(Text(source="keywords", label_noise=p, **sizes), 3) for p in (0.0, 0.2))
     train, other = clean.splits["train"], noisy.splits["train"]
     assert torch.equal(train.segments, other.segments) and torch.equal(train.foreground, other.foreground)
     changed = train.label != other.label
@@ -231,6 +231,6 @@ def test_noise_changes_the_stated_share_of_training_labels_alone() -> None:
 
 def test_generated_posts_need_sizes() -> None:
     with pytest.raises(DataError, match="num_train=0 is not allowed with dataset='keywords'"):
-        text_task(TextConfig(source="keywords"), 0)
+        text_task(Text(source="keywords"), 0)
     with pytest.raises(DataError, match="dataset='digits' is unknown"):
-        text_task(TextConfig(source="digits"), 0)
+        text_task(Text(source="digits"), 0)

@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.testing import assert_close
 
 from fcamlib import store
-from fcamlib.config import Experiment, NetworkShape, experiment, network_shape
+from fcamlib.config import Grid, NetworkShape, network_shape
 from fcamlib.data.sdc import distinct, every_occurrence
 from fcamlib.errors import UserError
 from fcamlib.evaluation import evaluate
@@ -70,7 +70,7 @@ FORM = "write KIND:DEPTHxWIDTH, and :batch or :layer after it for a normalisatio
 )
 def test_wrong_names_are_one_sentence_wherever_they_enter(name: str, sentence: str) -> None:
     with pytest.raises(UserError, match=f"^{re.escape(sentence)}") as shown:
-        experiment({"focus_network": name})
+        Grid.of({"focus_network": name})
     assert str(shown.value).endswith(".") and "\n" not in str(shown.value)
     with pytest.raises(UserError, match=re.escape(sentence.split(": choose")[0])):
         focus_network(name, DIGIT, generator())
@@ -84,8 +84,8 @@ def test_convolutions_are_for_pictures_that_are_large_enough() -> None:
     with pytest.raises(
         UserError, match=r"^focus_network='cnn:1x2' is unknown: choose one of text200, text50, mlp, lin"
     ):
-        experiment({"dataset": "keywords", "focus_network": "cnn:1x2"})
-    assert isinstance(experiment({"focus_network": "cnn:3x2", "classification_network": "mlp:1x8:layer"}), Experiment)
+        Grid.of({"dataset": "keywords", "focus_network": "cnn:1x2"})
+    assert isinstance(Grid.of({"focus_network": "cnn:3x2", "classification_network": "mlp:1x8:layer"}), Grid)
 
 
 def by_hand(network: nn.Module, shape: NetworkShape, values: Tensor) -> Tensor:
@@ -206,7 +206,7 @@ def small(**changes: object) -> dict[str, object]:
 
 def test_the_table_of_distinct_segments_uses_the_running_statistics() -> None:
     """The scores of an instance do not depend on what it is evaluated with."""
-    config = experiment(small()).configs()[0]
+    config = Grid.of(small()).configs()[0]
     data = task(config.data, 0)
     model = build_model(config, data)
     fit(model, data, config.phases, config.training, 0)
@@ -221,7 +221,7 @@ def test_the_table_of_distinct_segments_uses_the_running_statistics() -> None:
 def test_selection_and_checkpoints_carry_the_running_statistics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = experiment(small()).configs()[0]
+    config = Grid.of(small()).configs()[0]
     data = task(config.data, 0)
 
     def fitted(checkpoint: Path | None = None, stop_after: int | None = None) -> FCAM:
@@ -248,6 +248,6 @@ def test_selection_and_checkpoints_carry_the_running_statistics(
 
 def test_a_last_batch_of_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
-    (config,) = experiment(small(num_train=33, paradigms="soft")).configs()
+    (config,) = Grid.of(small(num_train=33, paradigms="soft")).configs()
     with pytest.raises(UserError, match=r"^a step has one instance, which batch normalisation cannot learn from: choo"):
         store.get(config)

@@ -17,7 +17,7 @@ import pytest
 
 from fcamlib import store
 from fcamlib.claims import CLAIMS
-from fcamlib.config import experiment, fixed_focus_experiment
+from fcamlib.config import Grid, SweepGrid
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / "book" / "notebooks" / "claims.json"
@@ -130,9 +130,9 @@ def test_commands_of_rows_can_be_given(rows: list[dict[str, Any]]) -> None:
             case "fcam", "grid" if given[1].startswith("profiles/"):
                 assert (ROOT / given[1]).is_file()
             case "fcam", "grid":
-                assert experiment(options).configs()
+                assert Grid.of(options).configs()
             case "fcam", "sweep":
-                assert fixed_focus_experiment(options).dataset
+                assert SweepGrid.of(options).dataset
             case "fcam", "caption":
                 assert options["dataset"] == "coco"
             case _:

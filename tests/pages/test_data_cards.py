@@ -16,7 +16,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from fcamlib import paths
-from fcamlib.config import FixedFocusExperiment, ScenesConfig, experiment
+from fcamlib.config import Grid, Scenes, SweepGrid
 from fcamlib.data.hatexplain import hatexplain_corpus
 from fcamlib.data.orthogonal import orthogonal_task
 from fcamlib.data.pictures import CIFAR, load_pictures
@@ -54,7 +54,7 @@ def numbers(cells: Sequence[str]) -> list[float]:
 
 
 def generated(dataset: str) -> SDCTask:
-    return task(experiment({"dataset": dataset}).configs()[0].data, 0)
+    return task(Grid.of({"dataset": dataset}).configs()[0].data, 0)
 
 
 def counts(data: SDCData) -> list[int]:
@@ -129,7 +129,7 @@ def test_generated_series_and_bags(source: str) -> None:
 
 
 def test_the_orthogonal_task() -> None:
-    data = orthogonal_task(FixedFocusExperiment.of({}).config().data, 0).splits["train"]
+    data = orthogonal_task(SweepGrid.of({}).config().data, 0).splits["train"]
     found = counts(data)
     spread = f"{min(found)} to {max(found)}, {len(found)} classes"
     row = f"| `orthogonal` | train | {len(data.label):,} | {spread} | {data.segments.shape[1]} |"
@@ -138,7 +138,7 @@ def test_the_orthogonal_task() -> None:
 
 def test_generated_scenes() -> None:
     shown, seen = rows("data_captions", "split | pictures | captions"), set()
-    config = ScenesConfig()
+    config = Scenes()
     scenes = [scene for _, drawn in split_scenes(config, 0) for scene in drawn]
     ends = np.cumsum([0, config.num_train, config.num_validation, config.num_test])
     for split, start, end in zip(SPLITS, ends, ends[1:], strict=False):

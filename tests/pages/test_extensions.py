@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from fcamlib import losses
-from fcamlib.config import TrainingConfig
+from fcamlib.config import Training
 
 EXTENSIONS = Path(__file__).resolve().parents[2] / "book" / "_ext"
 
@@ -58,8 +58,8 @@ def test_signatures_stand_as_the_source_has_them(modules: dict[str, ModuleType])
 
 
 def test_fields_have_their_type_default_and_meaning(modules: dict[str, ModuleType]) -> None:
-    fields = {name: rest for name, *rest in modules["api_reference"]._fields(TrainingConfig)}
-    assert list(fields) == [f"``{name}``" for name in TrainingConfig.model_fields]
+    fields = {name: rest for name, *rest in modules["api_reference"]._fields(Training)}
+    assert list(fields) == [f"``{name}``" for name in Training.model_fields]
     assert fields["``batch_size``"] == ["``int`` = ``256``", "instances per step"]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from fcamlib import store, tables
 from fcamlib.claims import CLAIMS
-from fcamlib.config import CrossValidationConfig, FixedFocusConfig, FixedFocusExperiment, RunConfig, experiment
+from fcamlib.config import CrossValidation, Grid, Run, Sweep, SweepGrid
 from fcamlib.store import Result
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ SAIF = {"soft": 0.2, "hard": 0.6, "lvml": 0.9, "hybrid": 0.95}
 FIVE = (0, 1, 2, 3, 4)
 
 
-def made(config: RunConfig, title: str = "a task", **changes: Any) -> Result:
+def made(config: Run, title: str = "a task", **changes: Any) -> Result:
     """A finished run of `config` with the numbers above, some replaced; seeds differ by a thousandth."""
     paradigm, spread = config.paradigm, 0.001 * config.seed
     base = paradigm if paradigm in CURVES else "lvml"
@@ -63,7 +63,7 @@ def made(config: RunConfig, title: str = "a task", **changes: Any) -> Result:
 
 def runs(seeds: tuple[int, ...] = FIVE, paradigms: str = "soft,hard,lvml,hybrid", **changes: Any) -> list[Result]:
     grid = {"dataset": "digits", "seeds": seeds, "paradigms": paradigms, "epochs": 10}
-    return [made(config, **changes) for config in experiment(grid).configs()]
+    return [made(config, **changes) for config in Grid.of(grid).configs()]
 
 
 def task_of(found: list[Result]) -> ledger.Task:
@@ -144,11 +144,9 @@ def test_what_was_not_run_or_is_not_known_has_no_row() -> None:
     assert not verdicts(found)
 
 
-def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") -> Result[FixedFocusConfig]:
+def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") -> Result[Sweep]:
     """A finished sweep with these incentives at its alphas in the last epoch, and none before."""
-    config = FixedFocusExperiment.of(
-        {"dataset": dataset, "alphas": (0.2, 0.6, 1.0), "seeds": FIVE, "epochs": 1}
-    ).config()
+    config = SweepGrid.of({"dataset": dataset, "alphas": (0.2, 0.6, 1.0), "seeds": FIVE, "epochs": 1}).config()
     rows = [
         {"paradigm": name, "alpha": alpha, "seed": seed, "epoch": epoch}
         | {"incentive": epoch * (value + 0.001 * seed * alpha)}
@@ -157,7 +155,7 @@ def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") 
         for seed in config.seeds
         for epoch in (0, 1)
     ]
-    stored = Result[FixedFocusConfig](Path("nowhere") / config.name)
+    stored = Result[Sweep](Path("nowhere") / config.name)
     stored.__dict__.update(config=config, summary={"title": "a sweep"}, history=pd.DataFrame(rows))
     return stored
 
@@ -226,8 +224,8 @@ def test_the_notebook_on_text_changes_what_the_page_does() -> None:
 
 def test_recorded_tasks_leave_out_what_is_live_and_other_paradigms(monkeypatch: pytest.MonkeyPatch) -> None:
     posts = {"dataset": "keywords", "encoder": "embedding", "num_train": 90, "epochs": 10}
-    kept = [made(config, "posts") for config in experiment({**posts, "seeds": FIVE}).configs()]
-    other = [made(config, "posts") for config in experiment({**posts, "paradigms": "logit_mixture"}).configs()]
+    kept = [made(config, "posts") for config in Grid.of({**posts, "seeds": FIVE}).configs()]
+    other = [made(config, "posts") for config in Grid.of({**posts, "paradigms": "logit_mixture"}).configs()]
     monkeypatch.setattr(store, "recorded_runs", lambda: [*kept, *other, *runs()])
     monkeypatch.setattr(store, "every", lambda kind, recorded: [])
     monkeypatch.setattr(ledger, "study_tasks", list)
@@ -237,7 +235,7 @@ def test_recorded_tasks_leave_out_what_is_live_and_other_paradigms(monkeypatch: 
 
 
 def test_benchmarks_show_the_hybrid_s_accuracy_alone() -> None:
-    config = CrossValidationConfig(
+    config = CrossValidation(
         source="bags:b.npz", fingerprint="0", methods=("soft", "hard", "hybrid"), repeats=2, folds=3, epochs=2,
         learning_rates=(0.1,), batch_size=1,
     )  # fmt: skip
@@ -247,7 +245,7 @@ def test_benchmarks_show_the_hybrid_s_accuracy_alone() -> None:
         for fold in (0, 1, 2)
         for method, level in (("soft", 0.5), ("hard", 0.8), ("hybrid", 0.7))
     ]
-    result = Result[CrossValidationConfig](Path("nowhere") / config.name)
+    result = Result[CrossValidation](Path("nowhere") / config.name)
     result.__dict__.update(config=config, summary={"title": "b", "provenance": {}}, history=pd.DataFrame(rows))
     text = claims_page.page([task_of(runs())], [result])
     assert "| hybrid - HA | -0.100 |" in text, text
@@ -255,7 +253,7 @@ def test_benchmarks_show_the_hybrid_s_accuracy_alone() -> None:
 
 
 def test_runs_on_other_data_are_not_shown_as_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    on_text = [made(config, "words") for config in experiment({"dataset": "keywords", "seeds": range(9)}).configs()]
+    on_text = [made(config, "words") for config in Grid.of({"dataset": "keywords", "seeds": range(9)}).configs()]
     pictures, own = runs(seeds=(4,)), runs(seeds=(5,))
     monkeypatch.setattr(store, "every", lambda kind, recorded: [*on_text, *pictures])
     title, shown = tables.recorded(own)

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from fcamlib import paths, store, tables
 from fcamlib.cli import main
-from fcamlib.config import RECORDED_STUDIES, AblationExperiment, StudyConfig, experiment, study_experiment
+from fcamlib.config import STUDIES, Ablation, Grid, Study, StudyGrid
 from fcamlib.errors import UserError
 from fcamlib.metrics import t_interval
 
@@ -40,8 +40,8 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "results"
 
 
-def config_of(**changes: Any) -> StudyConfig:
-    return study_experiment({**SMALL, **changes}).config()
+def config_of(**changes: Any) -> Study:
+    return StudyGrid.of({**SMALL, **changes}).config()
 
 
 def test_a_study_is_every_combination_once_made_as_runs_are() -> None:
@@ -52,9 +52,9 @@ def test_a_study_is_every_combination_once_made_as_runs_are() -> None:
     shared = {name: SMALL[name] for name in ("num_train", "num_validation", "num_test", "epochs", "batch_size")}
     for paradigm, switch in (("soft", 0), ("lvml", 0), ("hybrid", 1), ("hybrid", 3)):
         given = {**shared, **asked, "paradigms": paradigm, "switch_epoch": switch, "evaluate_every": 1_000_000}
-        assert experiment(given).configs()[0] in runs
+        assert Grid.of(given).configs()[0] in runs
     assert re.fullmatch(r"study-digits-m3-n40-16x2-[0-9a-f]{8}", config.name)
-    again = StudyConfig.model_validate_json(config.model_dump_json())
+    again = Study.model_validate_json(config.model_dump_json())
     assert again == config and again.name == config.name
     swept = config_of(each_learning_rate="0.1,0.2", paradigms="hybrid", soft_shares=0.5, num_segments=3)
     assert [[p.learning_rates for p in phases] for phases in swept.schedules] == [[(0.1,)] * 2, [(0.2,)] * 2]
@@ -114,7 +114,7 @@ def test_wrong_parameters_are_one_sentence(parameters: dict[str, Any], sentence:
 
 def test_an_ablation_is_three_studies_of_one_task() -> None:
     given = {name: SMALL[name] for name in ("num_train", "num_validation", "num_test", "batch_size")}
-    ablation = AblationExperiment.model_validate(
+    ablation = Ablation.model_validate(
         {**given, "epochs": 8, "focus_networks": "linear,mlp:1x4", "classification_networks": "linear", "seeds": "0,1"}
     )
     capacities, switches, rates = ablation.capacities(), ablation.switches(), ablation.rates()
@@ -142,9 +142,9 @@ def test_the_command_trains_lists_and_prints(results: Path) -> None:
     printed = json.loads(CliRunner().invoke(main, ["study", *options, "--json"]).output)
     assert printed["name"] == config.name and [row["accuracy"] for row in printed["rows"]][1::2] == values.tolist()
     assert CliRunner().invoke(main, ["study", *options, "--list"]).output == f"{config.name}  stored\n"
-    for name, given in RECORDED_STUDIES.items():
+    for name, given in STUDIES.items():
         listed = CliRunner().invoke(main, ["study", name, "--list"]).output
-        assert listed.startswith(f"{study_experiment(given).config().name}  ")
+        assert listed.startswith(f"{StudyGrid.of(given).config().name}  ")
     refused = CliRunner().invoke(main, ["study", "--focus-networks", "mlp:9"])
     assert refused.exit_code == 2 and refused.output.count("\n") == 1 and "Traceback" not in refused.output
 

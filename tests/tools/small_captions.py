@@ -9,7 +9,7 @@ import torch
 
 from fcamlib.captioning.model import Captioner
 from fcamlib.captioning.training import new_model
-from fcamlib.config import CaptionRunConfig, caption_experiment
+from fcamlib.config import CaptionGrid, CaptionRun
 from fcamlib.data.captions import CaptionData, CaptionTask, ObjectBoxes
 from fcamlib.data.sdc import Bank
 
@@ -52,10 +52,10 @@ def small_task(seed: int = 0) -> CaptionTask:
     return CaptionTask(splits, WORDS, CATEGORIES, naming, "scenes")
 
 
-def config(paradigm: str = "hybrid", **changes: Any) -> CaptionRunConfig:
-    (found,) = caption_experiment({**SMALL, "paradigms": paradigm, **changes}).configs()
+def config(paradigm: str = "hybrid", **changes: Any) -> CaptionRun:
+    (found,) = CaptionGrid.of({**SMALL, "paradigms": paradigm, **changes}).configs()
     return found
 
 
-def model_of(run_config: CaptionRunConfig, task: CaptionTask) -> Captioner:
+def model_of(run_config: CaptionRun, task: CaptionTask) -> Captioner:
     return new_model(run_config, task)
