@@ -242,6 +242,9 @@ def test_gradient_and_padding_of_the_logit_mixture() -> None:
 
     assert gradcheck(loss, (focus, logits))
     spoiled = logits.detach().masked_fill(~mask[..., None], torch.nan)
+    log_alpha = focus.detach().masked_fill(~mask, -torch.inf).log_softmax(1)
+    wanted = torch.stack([a[m].exp() @ g[m] for a, g, m in zip(log_alpha, logits.detach(), mask, strict=True)])
+    assert_close(logit_mixture(log_alpha.masked_fill(~mask, 5.0), spoiled, mask), wanted)
     assert_close(loss(focus, spoiled), loss(focus, logits))
     grads = torch.autograd.grad(loss(focus, logits), (focus, logits))
     assert float(grads[0][0, 2]) == 0.0 and float(grads[1][0, 2].abs().sum()) == 0.0
