@@ -2,7 +2,7 @@
 #   snakemake --profile profiles/local
 #   snakemake --profile profiles/slurm --config profile=paper       on a cluster, one job for each run
 # `--config profile=` names a file of parameters, one of notebooks/profiles or any path; the target `runs` trains alone.
-# What the store or the recorded runs already hold is not computed again.
+# What the store holds already is not computed again, nor are recorded runs that no notebook computes.
 
 import os
 import sys
@@ -10,37 +10,38 @@ from pathlib import Path
 
 import yaml
 
-from fcamlib.config import Mosaics, Grid
-from fcamlib.paths import recorded_dir, results_dir
 from fcamlib.cli import grids, profile_file
+from fcamlib.config import Grid, Mosaics
+from fcamlib.paths import recorded_dir, results_dir
 
 PROFILE = str(config.get("profile", "quick"))
-PARAMETERS = profile_file(PROFILE)
-GRIDS = grids(PARAMETERS)
+GRIDS = grids(profile_file(PROFILE))
 # Notebooks have one set of parameters: the first grid of pictures, or the quick profile's where there is none.
-SHOWN = next((grid for grid in GRIDS if isinstance(Grid.of(grid).task, Mosaics)), None)
-SHOWN = SHOWN if SHOWN is not None else grids(profile_file("quick"))[0]
-
-
-def runs_of(grid):
-    """The runs of a grid by name."""
-    return {run.name: run for run in Grid.of(grid).configs()}
-
-
-WANTED = {name: run for grid in GRIDS for name, run in runs_of(grid).items()}
-RUNS = WANTED | runs_of(SHOWN)
-RESULTS = results_dir()
+SHOWN = next((grid for grid in [*GRIDS, *grids(profile_file("quick"))] if isinstance(Grid.of(grid).task, Mosaics)))
+LIVE = {run.name: run for run in Grid.of(SHOWN).configs()}
+WANTED = {run.name: run for grid in GRIDS for run in Grid.of(grid).configs()}
+RUNS = WANTED | LIVE
+RESULTS, RECORDED = results_dir(), recorded_dir()
 CONFIGS = Path(".snakemake/configs")
+BUILT = "book/notebooks/"
 NOTEBOOKS = sorted(path.stem for path in Path("notebooks").glob("[0-9][0-9]_*.ipynb"))
-PAGES = sorted(str(path) for folder in ("book", "book/api") for path in Path(folder).glob("*.md")) + ["CHANGELOG.md"]
-RECORDED = sorted(str(path) for kept in ("*/SHA256SUMS", "bench/*.json") for path in recorded_dir().glob(kept))
+EXECUTED = [f"{BUILT}{name}.ipynb" for name in NOTEBOOKS]
+PARAMETERS = f"{BUILT}profile.yaml"
+SCRIPTS = {  # book/_ext/<script>.py -> what it reads and what it writes
+    "course": ([], ["course-data.md", "course-note.md"]),
+    "findings": ([PARAMETERS, *EXECUTED, "benchmarks/report.py"], ["findings.md", "benchmark.md", "runtimes.md"]),
+    "ledger": (EXECUTED, ["claims.md", "claims.json", "verdicts.svg", "verdicts-note.md"]),
+}
+PARTS = [f"{BUILT}{name}" for _, names in SCRIPTS.values() for name in names]
+SOURCES = [str(path) for found in ("*.*", "api/*.md", "_ext/*.py", "_static/*") for path in Path("book").glob(found)]
+KEPT = sorted(str(path) for kept in ("*/SHA256SUMS", "bench/*.json") for path in RECORDED.glob(kept))
 LIBRARY = sorted(str(path) for path in Path("fcamlib").rglob("*.py"))
 
 
 def checksums(name):
-    """The file that says a run is complete: the recorded run's where there is one, else the store's."""
-    recorded = recorded_dir() / name / "SHA256SUMS"
-    return recorded if recorded.exists() else RESULTS / name / "SHA256SUMS"
+    """The file that says a run is complete: the recorded run's, but for what the notebooks compute here."""
+    recorded = RECORDED / name / "SHA256SUMS"
+    return str(recorded if name not in LIVE and recorded.exists() else RESULTS / name / "SHA256SUMS")
 
 
 def config_file(name):
@@ -53,191 +54,88 @@ def config_file(name):
         beside.replace(path)
     return path
 
-
 # A job trains one run. On the embedded data, where a process starts about as long as a run takes, it trains four.
-MISSING = [name for name in RUNS if not (recorded_dir() / name / "SHA256SUMS").exists()]
+TO_TRAIN = [name for name in RUNS if checksums(name).startswith(str(RESULTS / name))]
 BATCH = int(config.get("runs_per_job", 4 if PROFILE == "quick" else 1))
-BATCHES = [MISSING[start : start + BATCH] for start in range(0, len(MISSING), BATCH)]
 
-
-wildcard_constraints:
-    notebook="|".join(NOTEBOOKS),
-
-
-localrules:
-    all,
-    runs,
-    profile,
-    book,
-
+wildcard_constraints: notebook="|".join(NOTEBOOKS)
+localrules: all, runs, profile, book
 
 rule all:
     input:
         "book/_build/html/index.html",
-        [str(checksums(name)) for name in RUNS],
-
+        [checksums(name) for name in RUNS],
 
 # Every run of the profile, and neither notebooks nor book.
 rule runs:
-    input:
-        [str(checksums(name)) for name in WANTED],
-
+    input: [checksums(name) for name in WANTED]
 
 # Changes only when the parameters do, so that another profile executes the notebooks again.
 rule profile:
-    message:
-        "parameters of the notebooks"
-    input:
-        PARAMETERS,
-    output:
-        "book/notebooks/profile.yaml",
-    params:
-        text=yaml.safe_dump(SHOWN, sort_keys=False),
-    shell:
-        "printf %s {params.text:q} > {output:q}"
+    message: "parameters of the notebooks"
+    input: profile_file(PROFILE)
+    output: PARAMETERS
+    params: text=yaml.safe_dump(SHOWN, sort_keys=False)
+    shell: "printf %s {params.text:q} > {output:q}"
 
-
-for number, names in enumerate(BATCHES):
-
+for number, start in enumerate(range(0, len(TO_TRAIN), BATCH)):
     rule:
-        name:
-            f"runs_{number}"
-        message:
-            f"runs {', '.join(names)}"
+        name: f"runs_{number}"
+        message: f"runs {', '.join(TO_TRAIN[start : start + BATCH])}"
         output:
             # Updated, not made anew: where a job is tried again, Snakemake would remove those of its finished runs.
-            [update(str(RESULTS / name / "SHA256SUMS")) for name in names],
+            [update(checksums(name)) for name in TO_TRAIN[start : start + BATCH]],
         params:
-            configs=[f"--config {config_file(name)}" for name in names],
+            configs=[f"--config {config_file(name)}" for name in TO_TRAIN[start : start + BATCH]],
             python=sys.executable,
-            folders=[RESULTS / name for name in names],
+            folders=[RESULTS / name for name in TO_TRAIN[start : start + BATCH]],
         threads: 1
         # Snakemake makes the folder of an output beforehand; to the store an empty one would be a damaged run.
-        shell:
-            "rmdir {params.folders:q} 2> /dev/null || true; {params.python:q} -m fcamlib run {params.configs}"
-
-
-rule findings:
-    message:
-        "findings and benchmarks"
-    input:
-        parameters="book/notebooks/profile.yaml",
-        script="book/_ext/findings.py",
-        form="benchmarks/report.py",
-        notebook="notebooks/02_accuracy_and_saif.ipynb",
-        runs=[str(checksums(name)) for name in runs_of(SHOWN)],
-        recorded=RECORDED,
-        library=LIBRARY,
-    output:
-        "book/notebooks/findings.md",
-        "book/notebooks/benchmark.md",
-    params:
-        python=sys.executable,
-        folder=subpath(output[0], parent=True),
-    shell:
-        "PYTHONPATH=. {params.python:q} {input.script:q} {input.parameters:q} {params.folder:q}"
-
+        shell: "rmdir {params.folders:q} 2> /dev/null || true; {params.python:q} -m fcamlib run --live {params.configs}"
 
 rule notebook:
-    message:
-        "notebook {wildcards.notebook}"
+    message: "notebook {wildcards.notebook}"
     input:
         notebook="notebooks/{notebook}.ipynb",
-        parameters="book/notebooks/profile.yaml",
+        parameters=PARAMETERS,
         script="book/_ext/execute_notebook.py",
-        runs=[str(checksums(name)) for name in runs_of(SHOWN)],
-        recorded=RECORDED,
+        runs=[checksums(name) for name in LIVE],
+        recorded=KEPT,
         library=LIBRARY,
     output:
-        notebook="book/notebooks/{notebook}.ipynb",
-        cost="book/notebooks/{notebook}.json",
-    params:
-        python=sys.executable,
+        notebook=BUILT + "{notebook}.ipynb",
+        cost=BUILT + "{notebook}.json",
+    params: python=sys.executable
     threads: 1
+    resources: mem_mb=8000, runtime=240, gpu=0
     # Two kernels that start at once may be told to use one port; then one of them dies.
     retries: 1
-    shell:
-        "{params.python:q} {input.script:q} {input.notebook:q} {output.notebook:q} {input.parameters:q}"
+    shell: "{params.python:q} {input.script:q} {input.notebook:q} {output.notebook:q} {input.parameters:q}"
 
-
-# After all notebooks, so that it finds their runs and computes none.
-rule claims:
-    message:
-        "claims"
-    input:
-        notebooks=expand("book/notebooks/{notebook}.ipynb", notebook=NOTEBOOKS),
-        scripts=["book/_ext/claims_page.py", "book/_ext/ledger.py"],
-        recorded=RECORDED,
-        library=LIBRARY,
-    output:
-        "book/notebooks/claims.md",
-        "book/notebooks/claims.json",
-        "book/notebooks/verdicts.svg",
-        "book/notebooks/verdicts-note.md",
-    params:
-        python=sys.executable,
-        folder=subpath(output[0], parent=True),
-    shell:
-        "{params.python:q} {input.scripts[0]:q} {params.folder:q} {params.folder:q}"
-
-
-rule course:
-    message:
-        "watch it learn"
-    input:
-        script="book/_ext/course.py",
-        library=LIBRARY,
-    output:
-        "book/notebooks/course-data.md",
-        "book/notebooks/course-note.md",
-    params:
-        python=sys.executable,
-        folder=subpath(output[0], parent=True),
-    threads: 1
-    shell:
-        "{params.python:q} {input.script:q} {params.folder:q}"
-
-
-rule runtimes:
-    message:
-        "run times"
-    input:
-        costs=expand("book/notebooks/{notebook}.json", notebook=NOTEBOOKS),
-        script="book/_ext/runtimes.py",
-        recorded=RECORDED,
-        library=LIBRARY,
-    output:
-        "book/notebooks/runtimes.md",
-    params:
-        python=sys.executable,
-        folder=subpath(output[0], parent=True),
-    shell:
-        "{params.python:q} {input.script:q} {params.folder:q} {output:q}"
-
+for script, (needed, written) in SCRIPTS.items():
+    rule:
+        name: script
+        message: f"page parts of {script}"
+        input:
+            needed,
+            script=f"book/_ext/{script}.py",
+            recorded=KEPT,
+            library=LIBRARY,
+        output: [BUILT + name for name in written]
+        params: python=sys.executable
+        threads: 1
+        resources: mem_mb=4000, runtime=60, gpu=0
+        shell: "PYTHONPATH=. {params.python:q} {input.script:q} book/notebooks"
 
 # Always from nothing: an incremental build hides warnings and keeps numbers of earlier runs.
 rule book:
-    message:
-        "pages of the book"
+    message: "pages of the book"
     input:
-        expand("book/notebooks/{notebook}.ipynb", notebook=NOTEBOOKS),
-        "book/notebooks/findings.md",
-        "book/notebooks/benchmark.md",
-        "book/notebooks/runtimes.md",
-        rules.claims.output,
-        rules.course.output,
-        PAGES,
-        "book/_config.yml",
-        "book/_toc.yml",
-        "book/_ext/offline_site.py",
-        "book/_ext/api_reference.py",
-        "book/_ext/finished_pages.py",
+        EXECUTED,
+        PARTS,
+        SOURCES,
         LIBRARY,
-        sorted(str(path) for path in Path("book/_static").iterdir()),
-        "book/references.bib",
-    output:
-        "book/_build/html/index.html",
-    params:
-        jupyter_book=Path(sys.executable).with_name("jupyter-book"),
-    shell:
-        "rm -rf book/_build && {params.jupyter_book:q} build -W -n --keep-going book"
+        "CHANGELOG.md",
+    output: "book/_build/html/index.html"
+    params: jupyter_book=Path(sys.executable).with_name("jupyter-book")
+    shell: "rm -rf book/_build && {params.jupyter_book:q} build -W -n --keep-going book"

@@ -200,7 +200,9 @@ def training(
     fields = fields_of(model)
 
     def decorate(make: Callable[..., Sequence[Config]]) -> click.Command:
-        def command(fresh: bool, list_only: bool, as_json: bool, estimate: bool = False, **options: Any) -> None:
+        def command(
+            fresh: bool, live: bool, list_only: bool, as_json: bool, estimate: bool = False, **options: Any
+        ) -> None:
             given = {name: value for name in fields if (value := options.pop(name)) is not None}
             configs = make(given, **options)
             if list_only or estimate:
@@ -209,13 +211,14 @@ def training(
                 for line in listing(configs, estimate):
                     click.echo(line)
             else:
-                compute(configs, fresh, as_json)
+                compute(configs, fresh, as_json, not live)
 
         done = main.command(cls=Command)(update_wrapper(command, make))
         flags = {
             "--list list_only": "show what is stored, what would be computed and how long, and stop",
             "--estimate estimate": "the same, after a few training steps have been timed",
             "--fresh fresh": "compute even what the store has",
+            "--live live": "leave out recorded results: take from the store, or compute",
             "--json as_json": "print each result as one line of JSON",
         }
         if not estimate:
@@ -231,20 +234,20 @@ def training(
 # --- computing and showing --------------------------------------------------------------------------------------------
 
 
-def compute(configs: Sequence[Config], fresh: bool, as_json: bool) -> None:
+def compute(configs: Sequence[Config], fresh: bool, as_json: bool, recorded: bool = True) -> None:
     """Compute or look up results, in order, and show each; of several, one that diverges does not stop the others."""
     from fcamlib import store
 
     diverged = 0
     for config in configs:
         try:
-            result = None if fresh else store.find(config, report=False)  # answers without importing torch
+            result = None if fresh else store.find(config, recorded, report=False)  # answers without importing torch
             if result is None:
                 from fcamlib.numerics import keep_freed_memory
 
                 keep_freed_memory()
                 with bar(config) as progress:
-                    result = store.get(config, progress, fresh)
+                    result = store.get(config, progress, fresh, recorded=recorded)
         except DivergenceError as error:
             if len(configs) == 1:
                 raise

@@ -180,14 +180,16 @@ def get(
         return write(config, *getattr(import_module(module), function)(config, progress or (lambda row: None), scratch))
 
 
-def get_all(configs: Iterable[ConfigT], progress: Progress | None = None) -> list[Result[ConfigT]]:
+def get_all(
+    configs: Iterable[ConfigT], progress: Progress | None = None, recorded: bool = True
+) -> list[Result[ConfigT]]:
     """The results of several configs, in order; processes that want the same ones share the work."""
     wanted, done = list(configs), dict[str, Result[ConfigT]]()
     for wait in (False, True):  # first the results that no other process computes
         for config in wanted:
             if config.name not in done:
                 with suppress(BusyError):
-                    done[config.name] = get(config, progress, wait=wait)
+                    done[config.name] = get(config, progress, wait=wait, recorded=recorded)
     return [done[config.name] for config in wanted]
 
 

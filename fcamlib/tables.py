@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fcamlib import claims as tested
 from fcamlib import store
 from fcamlib.claims import CLAIMS, CURVES, Evidence, at_end, hybrid_gains, is_flat
-from fcamlib.groups import ORDER, Result, kind, label, ordered, paradigms, seed, tasks, title
+from fcamlib.groups import Result, kind, label, ordered, paradigms, seed, tasks, title
 from fcamlib.paradigms import label_of
 from fcamlib.provenance import figure_record
 from fcamlib.verdicts import Criterion, claims_table, interval, interval_text, paired_test, verdict  # noqa: F401
@@ -39,7 +39,6 @@ TITLES = {
 PAPER_EPOCHS = {("cifar10", ""): 150, ("cifar100", ""): 150}
 PAPER_EPOCHS |= {("hatexplain", "embedding"): 550, ("hatexplain", "transformer"): 500}
 PAIRS = (("hybrid", "soft"), ("hybrid", "hard"), ("lvml", "soft"), ("soft", "abmil"), ("hybrid", "abmil"))
-LABELS = {name: label_of(name) for name in (*ORDER, "logit_mixture")}  # alias, to be removed
 SETTINGS = ("num_segments", "focus", "classifier", "soft_share", "learning_rate")  # columns of a study
 
 
@@ -172,21 +171,21 @@ def figure_provenance(results: Iterable[Result], notebook: str) -> dict[str, obj
 
 
 def recorded(like: Sequence[Result], config: Any = None) -> tuple[str, list[Result]]:
-    """Title and results of the recorded task with most results that is of the kind of `like`; else `like`, so titled.
+    """Title and results of a recorded task of the kind of `like`: of the largest training set, then of most results.
 
-    With `config` it is the recorded result of this config.
+    With `config` it is the recorded result of this config; where nothing fits, `like`, so titled.
     """
     if config is not None:
         found = store.find(config)
-        kept = {title(found): [found]} if found and found.is_recorded else {}
+        if found and found.is_recorded:
+            return title(found), [found]
+        kept = {}
     else:
-        config = like[0].config
-        alike = [r for r in store.every(type(config), recorded=True) if type(r.config.data) is type(config.data)]
-        kept = tasks(alike)
+        own = like[0].config
+        kept = tasks(r for r in store.every(type(own), recorded=True) if type(r.config.data) is type(own.data))
     if not kept:
         return "nothing of the kind is recorded here, so the above is shown again", list(like)
-    name = max(kept, key=lambda name: len(kept[name]))
-    return name, kept[name]
+    return max(kept.items(), key=lambda task: (task[1][0].config.data.num_train, len(task[1])))
 
 
 def results_table(results: Iterable[Result]) -> pd.DataFrame:

@@ -81,7 +81,7 @@ def plane_data(found: Courses) -> dict[str, Any]:
         "switch": next((switch for one in found.values() if (switch := switch_epoch(one))), None),
         "paradigms": {
             name: {
-                "label": tables.LABELS[name],
+                "label": tables.label(name),
                 "cells": [cells.ravel().round(2).tolist() for cells in one.histograms],
                 **{measure: one.history[measure].round(3).tolist() for measure in MEASURES},
             }
