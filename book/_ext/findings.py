@@ -102,7 +102,8 @@ def trainings(config: Config) -> int:
 def recorded_table() -> pd.DataFrame:
     """One row per task of recorded results: how many, and how long each and all took."""
     groups: dict[str, list[Any]] = {}
-    for result in store.every(Config, recorded=True):
+    results: list[Any] = store.every(recorded=True)
+    for result in results:
         groups.setdefault(PREFIXES.get(tables.kind(result), "") + tables.title(result), []).append(result)
     rows = {}
     for name, group in sorted(groups.items(), key=lambda item: tables.kind(item[1][0])):

@@ -42,6 +42,7 @@ from fcamlib.config import (
     SweepGrid,
     Text,
 )  # fmt: skip
+from fcamlib.groups import ORDER
 from fcamlib.theory import tables as theory_tables
 from fcamlib.verdicts import Criterion, State, criterion_text, states, verdict
 
@@ -151,7 +152,7 @@ def all_tasks(folder: Path) -> list[Task]:
 
 def recorded_tasks() -> list[Task]:
     """The tasks whose results are kept with the source."""
-    runs = [run for run in store.every(Run, recorded=True) if run.config.paradigm in tables.ORDER]
+    runs = [run for run in store.every(Run, recorded=True) if run.config.paradigm in ORDER]
     captions = store.every(CaptionRun, recorded=True)
     return [*run_tasks(runs), *run_tasks(captions), *study_tasks(), *sweep_tasks(store.every(Sweep, recorded=True))]
 

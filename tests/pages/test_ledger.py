@@ -1,12 +1,14 @@
-"""The page that compares all tasks: its verdicts follow from runs, and what is not measured says so."""
+"""The ledger of claims, as made from numbers and as built: verdicts follow from runs, each run counts once."""
 
 from __future__ import annotations
 
-import ast
+import json
+import os
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
-import claims_page
 import ledger
 import nbformat
 import numpy as np
@@ -19,10 +21,12 @@ from fcamlib.config import CrossValidation, Grid, Run, Sweep, SweepGrid
 from fcamlib.store import Result
 
 ROOT = Path(__file__).resolve().parents[2]
-NOTEBOOKS = ROOT / "notebooks"
+BUILT = ROOT / "book" / "notebooks" / "claims.json"
+RECORDED = ROOT / "results" / "recorded"
+STORES = (RECORDED, Path(os.environ.get("FCAM_TEST_RESULTS", ROOT / "results")))
 PAPER = {"D1", "D2", "D3", "D4", "S1", "S2", "S3", "H1", "I1", "I2", "I3"}
 ON_RUNS = ("D1", "D2", "D3", "S1", "S2", "S3", "H1")
-
+FIVE = (0, 1, 2, 3, 4)
 # Attention over ten epochs, cells of the confidence in percent, SAIF: numbers that support all claims.
 CURVES = {
     "soft": np.linspace(0.50, 0.55, 10),
@@ -37,51 +41,47 @@ CELLS = {
     "hybrid": {(4, 4): 95, (0, 0): 5},
 }
 SAIF = {"soft": 0.2, "hard": 0.6, "lvml": 0.9, "hybrid": 0.95}
-FIVE = (0, 1, 2, 3, 4)
 
 
-def made(config: Run, title: str = "a task", **changes: Any) -> Result:
-    """A finished run of `config` with the numbers above, some replaced; seeds differ by a thousandth."""
+def made(config: Run, title: str = "a task", accuracy: float = 0.9, kept: bool = False) -> Result[Run]:
+    """A finished run of `config` with the numbers above; seeds differ by a thousandth."""
     paradigm, spread = config.paradigm, 0.001 * config.seed
-    base = paradigm if paradigm in CURVES else "lvml"
     confidence = np.zeros((5, 5))
-    for cell, percent in changes.get(f"{base}_cells", CELLS[base]).items():
+    for cell, percent in CELLS[paradigm].items():
         confidence[cell] = percent + 10 * spread * (-1 if cell == (4, 4) else 1)
-    run = Result[Any](Path("nowhere") / config.name)
-    run.__dict__["config"] = config
-    run.__dict__["summary"] = {
-        "title": title,
-        "provenance": {"date": "2026-01-01", "commit": "abc", "device": "a machine", "train_seconds": 60.0},
-        "splits": {"test": {"n": 40, "confidence": confidence.tolist()}},
-    }
+    run = Result[Run]((RECORDED if kept else Path("nowhere")) / config.name)
     columns = {"epoch": range(1, 11), "train_loss": np.maximum(0.5 ** np.arange(10), 0.05)}
-    columns["test_a_z"] = changes.get(f"{base}_curve", CURVES[base]) + spread * np.arange(10)
-    columns["test_accuracy"] = changes.get(f"{base}_accuracy", 0.9) + spread
-    run.__dict__["history"] = pd.DataFrame(columns).assign(test_saif=SAIF[base] + spread)
+    columns |= {"test_a_z": CURVES[paradigm] + spread * np.arange(10), "test_saif": SAIF[paradigm] + spread}
+    columns["test_accuracy"] = (accuracy if paradigm == "hybrid" else 0.9) + spread
+    source = {"date": "2026-01-01", "commit": "abc", "device": "a machine", "train_seconds": 60.0}
+    test = {"n": 40, "confidence": confidence.tolist()}
+    run.__dict__["summary"] = {"title": title, "provenance": source, "splits": {"test": test}}
+    run.__dict__.update(config=config, history=pd.DataFrame(columns))
     return run
 
 
-def runs(seeds: tuple[int, ...] = FIVE, paradigms: str = "soft,hard,lvml,hybrid", **changes: Any) -> list[Result]:
+def runs(seeds: tuple[int, ...] = FIVE, paradigms: str = "soft,hard,lvml,hybrid", **changes: Any) -> list[Result[Run]]:
     grid = {"dataset": "digits", "seeds": seeds, "paradigms": paradigms, "epochs": 10}
     return [made(config, **changes) for config in Grid.of(grid).configs()]
 
 
-def task_of(found: list[Result]) -> ledger.Task:
+def task_of(found: list[Result[Run]]) -> ledger.Task:
     (task,) = ledger.run_tasks(found)
     return task
 
 
-def verdicts(found: list[Result]) -> dict[str, str]:
-    """The verdicts on these runs, of the claims that were measured."""
-    task = task_of(found)
-    return {claim: verdict for claim in PAPER if (verdict := task.verdict(claim))}
+def verdicts(task: ledger.Task) -> dict[str, str]:
+    return {claim: task.verdict(claim) for claim in task.criteria}
+
+
+# --- made from numbers ------------------------------------------------------------------------------------------------
 
 
 def test_every_claim_of_the_paper_has_a_section_that_counts_its_verdicts() -> None:
     assert set(CLAIMS) == PAPER
-    tasks = [task_of(found) for found in (runs(), runs(hybrid_accuracy=0.8))]
+    tasks = [task_of(found) for found in (runs(), runs(accuracy=0.8))]
     tasks += ledger.missing_tasks(tasks)
-    text = claims_page.page(tasks, [])
+    text = ledger.page(tasks, [])
     for claim in PAPER:
         assert f"### {claim}: {CLAIMS[claim].statement}" in text
     missing = sum("H1" in claims for *_, claims in ledger.PAPER_TASKS)
@@ -90,58 +90,54 @@ def test_every_claim_of_the_paper_has_a_section_that_counts_its_verdicts() -> No
 
 
 def test_a_row_says_what_was_measured_and_where() -> None:
-    assert verdicts(runs()) == dict.fromkeys(ON_RUNS, "supported")
     task = task_of(runs())
-    text = claims_page.claim_section("H1", [task])
+    assert verdicts(task) == dict.fromkeys(ON_RUNS, "supported") and task.figures["D"] == "fig-learning-curves"
+    text = ledger.claim_section("H1", [task])
     assert "✔ supported | ✔ SAIF, hybrid - better of SA and HA: 0.350 [0.350, 0.350], needs > -0.01<br>" in text
     assert "| 5 | {numref}`fig-saif-over-tau` |" in text
-    assert "○ attention" not in text and task.figure("D1") == "fig-learning-curves"
-    open_ = claims_page.claim_section("H1", [task_of(runs(seeds=(0, 1, 2)))])
-    assert (
-        "○ inconclusive | ○ SAIF, hybrid - better of SA and HA: 0.350 (0.350 to 0.350)" in open_
-        and "(5 seeds)" in open_
-    )
+    few = ledger.claim_section("H1", [task_of(runs(seeds=(0, 1, 2)))])
+    assert "○ inconclusive | ○ SAIF, hybrid - better of SA and HA: 0.350 (0.350 to 0.350)" in few
+    assert "(5 seeds)" in few
 
 
-@pytest.mark.parametrize(
-    ("claim", "changes"),
-    [
-        ("D1", {"hard_curve": np.linspace(0.7, 0.9, 10)}),
-        ("D2", {"hard_curve": np.linspace(0.1, 0.3, 10)}),
-        ("D3", {"lvml_curve": np.linspace(0.6, 0.4, 10)}),
-        ("S1", {"lvml_cells": {(4, 4): 10, (2, 4): 90}}),
-        ("S2", {"hard_cells": {(4, 4): 20, (2, 2): 80}}),
-        ("S3", {"lvml_cells": {(4, 4): 20, (2, 2): 80}}),
-        ("H1", {"hybrid_accuracy": 0.8}),
-    ],
-)
-def test_a_claim_is_contradicted_by_numbers_against_it(claim: str, changes: dict[str, Any]) -> None:
-    assert verdicts(runs(**changes))[claim] == "contradicted"
-
-
-def test_few_seeds_decide_nothing_and_only_shared_seeds_count() -> None:
-    assert verdicts(runs(seeds=(1, 2, 3, 4))) == dict.fromkeys(ON_RUNS, "inconclusive")
+def test_only_shared_seeds_count_and_what_is_not_known_has_no_row() -> None:
     task = task_of([run for run in runs() if run.config.paradigm != "hard" or run.config.seed == 1])
-    assert task.seeds == "1" and {task.verdict(claim) for claim in ON_RUNS} == {"inconclusive"}
-    task = task_of([run for run in runs() if (run.config.paradigm == "hard") == (run.config.seed == 1)])
-    assert task.seeds == "0" and not task.criteria
+    assert task.seeds == "1" and set(verdicts(task).values()) == {"inconclusive"}
+    assert not task_of([r for r in runs() if (r.config.paradigm == "hard") == (r.config.seed == 1)]).criteria
+    assert set(task_of(runs(paradigms="soft,hard")).criteria) == {"D1", "D2", "S2"}
+    found = runs()
+    for run in found:
+        del run.history["test_saif"]
+    assert not task_of(found).criteria
 
 
 def test_late_claims_wait_for_the_loss_to_flatten() -> None:
     found = runs()
     for run in found:
         run.history["train_loss"] = np.linspace(1.0, 0.1, 10)
-    shown = verdicts(found)
-    assert {claim for claim, verdict in shown.items() if verdict == "not tested"} == {"D1", "D2", "D3"}
-    assert "HA's loss still falls after 10 epochs" in claims_page.measured(task_of(found), "D1")
+    task = task_of(found)
+    assert {claim for claim, state in verdicts(task).items() if state == "not tested"} == {"D1", "D2", "D3"}
+    assert "HA's loss still falls after 10 epochs" in ledger.claim_section("D1", [task])
 
 
-def test_what_was_not_run_or_is_not_known_has_no_row() -> None:
-    assert set(verdicts(runs(paradigms="soft,hard"))) == {"D1", "D2", "S2"}
-    found = runs()
-    for run in found:
-        del run.history["test_saif"]
-    assert not verdicts(found)
+def test_of_a_task_that_is_recorded_and_live_the_recorded_runs_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty recorded seeds and five of them computed for the book are one task of thirty seeds."""
+    live = runs()
+    kept = [made(config, kept=True) for config in Grid.of({"seeds": range(30), "epochs": 10}).configs()]
+    monkeypatch.setattr(store, "every", lambda kind, recorded: kept if kind is Run else [])
+    monkeypatch.setattr(store, "get_all", lambda configs, recorded: live if not recorded else [])
+    monkeypatch.setattr(store, "get", lambda config: made_sweep(INCENTIVES))
+    for notebook, (source, _) in ledger.RUNS.items():  # the other notebooks' runs are these as well
+        monkeypatch.setitem(ledger.RUNS, notebook, (source, [{}] if notebook == ledger.PICTURES else []))
+    monkeypatch.setattr(ledger, "study_tasks", list)
+    (task,) = (task for task in ledger.all_tasks(ROOT / "notebooks") if task.title.startswith("a task"))
+    assert (task.kept, task.seeds, len(task.results)) == ("recorded", "30", 120)
+    assert len(task.criteria["H1"][0].values) == 30
+    assert len(task.command.split("\\\n")) == 5, "a command that reruns one seed"
+    assert "The command runs one seed again" in ledger.task_section(task)
+
+
+INCENTIVES = {"soft": [3.0, 1.0, 0.1], "hard": [1.0, 2.0, 2.5], "lvml": [4.0, 2.0, 1.0]}
 
 
 def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") -> Result[Sweep]:
@@ -169,28 +165,9 @@ def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") 
     ],
 )
 def test_sweeps_are_judged_by_their_last_incentives(changes: dict[str, list[float]], expected: dict[str, str]) -> None:
-    found = {"soft": [3.0, 1.0, 0.1], "hard": [1.0, 2.0, 2.5], "lvml": [4.0, 2.0, 1.0]} | changes
-    task = ledger.sweep_tasks([made_sweep(found)])[0]
-    assert task.notebook == "04_fixed_focus_linear"
-    assert {claim: task.verdict(claim) for claim in task.criteria} == expected
-    assert ledger.sweep_tasks([made_sweep(found, "digits")])[0].notebook == "06_fixed_focus_images"
-
-
-def write_notebook(path: Path, own: str, injected: str = "") -> None:
-    """A notebook with a cell of parameters, and one that papermill put below it."""
-    made = nbformat.v4.new_notebook()
-    made.cells.append(nbformat.v4.new_code_cell(own, metadata={"tags": ["parameters"]}))
-    if injected:
-        made.cells.append(nbformat.v4.new_code_cell(injected, metadata={"tags": ["injected-parameters"]}))
-    made.cells.append(nbformat.v4.new_code_cell("seeds = [9]"))
-    nbformat.write(made, path)
-
-
-def test_parameters_are_the_notebook_s_own_and_papermill_s_over_them(tmp_path: Path) -> None:
-    write_notebook(
-        tmp_path / "a.ipynb", "seeds: list = [0, 1]  # two\nnoise: float = -0.5", "# Parameters\nseeds = [3]"
-    )
-    assert ledger.parameters_of(tmp_path / "a.ipynb") == {"seeds": [3], "noise": -0.5}
+    (task,) = ledger.sweep_tasks([made_sweep(INCENTIVES | changes)])
+    assert task.notebook == "04_fixed_focus_linear" and verdicts(task) == expected
+    assert ledger.sweep_tasks([made_sweep(INCENTIVES, "digits")])[0].notebook == "06_fixed_focus_images"
 
 
 def test_lvml_s_speed_in_the_flow_depends_on_the_classes() -> None:
@@ -200,38 +177,14 @@ def test_lvml_s_speed_in_the_flow_depends_on_the_classes() -> None:
     assert many.seeds == "exact" and many.verdict("H1") == "supported"
 
 
-def test_the_notebook_on_text_changes_what_the_page_does() -> None:
-    source = (ROOT / "book" / "_ext" / "ledger.py").read_text()
-    stated = next(
-        node.value
-        for node in ast.parse(source).body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "RUNS"
-    )
-    assert stated is not None
-    for name, variants in ast.literal_eval(stated).items():
-        cells = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells
-        code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
-        calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
-        changes = [
-            ast.literal_eval(keyword.value)
-            for call in calls
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "model_copy"
-            for keyword in call.keywords
-        ]
-        compared = [change for change in changes if "paradigms" not in change]
-        assert (compared or [{}]) == variants, f"{name} runs {compared}, the page looks for {variants}"
-
-
-def test_recorded_tasks_leave_out_what_is_live_and_other_paradigms(monkeypatch: pytest.MonkeyPatch) -> None:
-    posts = {"dataset": "keywords", "encoder": "embedding", "num_train": 90, "epochs": 10}
-    kept = [made(config, "posts") for config in Grid.of({**posts, "seeds": FIVE}).configs()]
-    other = [made(config, "posts") for config in Grid.of({**posts, "paradigms": "logit_mixture"}).configs()]
-    monkeypatch.setattr(store, "recorded_runs", lambda: [*kept, *other, *runs()])
-    monkeypatch.setattr(store, "every", lambda kind, recorded: [])
-    monkeypatch.setattr(ledger, "study_tasks", list)
-    (posts_task,) = ledger.recorded_tasks(live=runs())
-    assert posts_task.title.startswith("posts, 90 posts, embedding,") and posts_task.notebook == "07_text"
-    assert posts_task.seeds == "5" and posts_task.verdict("S1") == "supported" and len(posts_task.results) == 20
+def test_parameters_are_the_notebook_s_own_and_papermill_s_over_them(tmp_path: Path) -> None:
+    own, injected = "seeds: list = [0, 1]  # two\nnoise: float = -0.5", "# Parameters\nseeds = [3]"
+    cells = [
+        nbformat.v4.new_code_cell(text, metadata={"tags": [tag] if tag else []})
+        for text, tag in ((own, "parameters"), (injected, "injected-parameters"), ("seeds = [9]", ""))
+    ]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "a.ipynb")
+    assert ledger.parameters_of(tmp_path / "a.ipynb") == {"seeds": [3], "noise": -0.5}
 
 
 def test_benchmarks_show_the_hybrid_s_accuracy_alone() -> None:
@@ -247,16 +200,126 @@ def test_benchmarks_show_the_hybrid_s_accuracy_alone() -> None:
     ]
     result = Result[CrossValidation](Path("nowhere") / config.name)
     result.__dict__.update(config=config, summary={"title": "b", "provenance": {}}, history=pd.DataFrame(rows))
-    text = claims_page.page([task_of(runs())], [result])
-    assert "| hybrid - HA | -0.100 |" in text, text
-    assert f"fcam rerun {config.name}" in text
+    text = ledger.page([task_of(runs())], [result])
+    assert "| hybrid - HA | -0.100 |" in text and f"fcam rerun {config.name}" in text
 
 
-def test_runs_on_other_data_are_not_shown_as_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_runs_on_other_data_are_not_shown_as_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     on_text = [made(config, "words") for config in Grid.of({"dataset": "keywords", "seeds": range(9)}).configs()]
-    pictures, own = runs(seeds=(4,)), runs(seeds=(5,))
-    monkeypatch.setattr(store, "every", lambda kind, recorded: [*on_text, *pictures])
-    title, shown = tables.recorded(own)
-    assert title.startswith("a task, m = 5") and shown == pictures
+    large = [made(config, "large") for config in Grid.of({"num_train": 3000, "seeds": "4", "epochs": 10}).configs()]
+    monkeypatch.setattr(store, "every", lambda kind, recorded: [*on_text, *runs(seeds=FIVE), *large])
+    title, shown = tables.recorded(runs(seeds=(5,)))
+    assert title.startswith("large, m = 5") and shown == large
     monkeypatch.setattr(store, "every", lambda kind, recorded: on_text)
-    assert tables.recorded(own)[1] == own
+    assert tables.recorded(large)[1] == large
+
+
+# --- as built and as recorded -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, Any]]:
+    """The ledger of the book that was built."""
+    if not BUILT.is_file():
+        pytest.fail("book/notebooks/claims.json is missing: run `make book` first")
+    return json.loads(BUILT.read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows that have a verdict."""
+    return [row for row in rows if row["kept"] != "not run"]
+
+
+def folder_of(name: str) -> Path:
+    """The folder of a result: kept with the source, or in the store that the book was built from."""
+    return next((root / name for root in STORES if (root / name).is_dir()), Path("missing"))
+
+
+def test_every_claim_is_judged_once_on_each_task_from_whole_results(rows: list[dict[str, Any]]) -> None:
+    assert {row["claim"] for row in rows if row["kept"] != "not run"} == PAPER
+    pairs = [(row["claim"], row["task"]) for row in rows]
+    assert len(set(pairs)) == len(pairs)
+    for row in rows:
+        assert bool(row["results"]) == (row["kept"] in ("live", "recorded")), row["task"]
+    for name in {name for row in rows for name in row["results"]}:
+        assert Result[Any](folder_of(name)).damage == "", name
+
+
+def test_every_verdict_follows_from_the_numbers_beside_it(judged: list[dict[str, Any]]) -> None:
+    for row in judged:
+        found = [criterion for criterion in row["criteria"] if criterion["state"] != "beside"]
+        for criterion in found:
+            low, high = criterion["interval"] or (-np.inf, np.inf)
+            side = "supported" if low > criterion["bound"] else "contradicted" if high <= criterion["bound"] else ""
+            assert criterion["state"] in ("not tested", "inconclusive", side), f"{row['claim']} on {row['task']}"
+            assert criterion["state"] != "inconclusive" or side != "supported"
+        sides = {criterion["state"] for criterion in found} or {"not tested"}
+        order = ("contradicted", "not tested", "inconclusive", "supported")
+        assert row["verdict"] == next(state for state in order if state in sides), f"{row['claim']} on {row['task']}"
+
+
+def test_the_main_claim_s_numbers_are_those_of_its_runs(judged: list[dict[str, Any]]) -> None:
+    counted = 0
+    for row in (row for row in judged if row["claim"] == "H1" and len(row["results"]) > 1):
+        saif: dict[str, dict[int, float]] = {"soft": {}, "hard": {}, "lvml": {}, "hybrid": {}}
+        for folder in map(folder_of, row["results"]):
+            config = json.loads((folder / "config.json").read_text("utf-8"))
+            names = list(dict.fromkeys(phase["paradigm"] for phase in config["phases"]))
+            history = pd.read_csv(folder / "history.csv")["test_saif"].dropna()
+            saif["hybrid" if len(names) > 1 else names[0]][config["seed"]] = history.tail(5).mean()
+        better = {seed: max(saif["soft"][seed], saif["hard"][seed]) for seed in sorted(saif["hybrid"])}
+        expected = [saif["hybrid"][seed] - best for seed, best in better.items()]
+        assert row["criteria"][0]["values"] == pytest.approx(expected, abs=1e-8), row["task"]
+        counted += 1
+    assert counted >= 8
+
+
+def test_recorded_verdicts_follow_from_what_is_recorded() -> None:
+    kept = json.loads((RECORDED / "claims.json").read_text("utf-8"))
+    found = ledger.rows(ledger.recorded_tasks())
+    advice = "write it anew: `python book/_ext/ledger.py results/recorded/claims.json`"
+    assert [(row["claim"], row["task"]) for row in kept] == [(row["claim"], row["task"]) for row in found], advice
+    for old, new in zip(kept, found, strict=True):
+        assert old["verdict"] == new["verdict"] and old["results"] == new["results"], f"{old['task']}: {advice}"
+        for was, now in zip(old["criteria"], new["criteria"], strict=True):
+            assert was["values"] == pytest.approx(now["values"], abs=1e-8) and was["bound"] == now["bound"], advice
+
+
+def test_every_disagreement_is_spoken_of(judged: list[dict[str, Any]]) -> None:
+    page = (ROOT / "book" / "claims.md").read_text("utf-8")
+    explained = set(re.findall(r"^\(disagrees-(\w+)\)=$", page, re.MULTILINE))
+    assert explained == {row["claim"] for row in judged if row["verdict"] == "contradicted"}
+
+
+def test_figures_and_notebooks_of_rows_exist(rows: list[dict[str, Any]]) -> None:
+    page = (ROOT / "book" / "_ext" / "findings.py").read_text("utf-8")  # the landing page's figure
+    figures = {None, *re.findall(r":name: (fig-[\w-]+)", page)}
+    names = set()
+    for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"):
+        names.add(path.stem)
+        cells = nbformat.read(path, as_version=4).cells
+        figures |= {cell.metadata.get("mystnb", {}).get("figure", {}).get("name") for cell in cells}
+    assert {row["notebook"] for row in rows} <= names and {row["figure"] for row in rows} <= figures
+
+
+def test_commands_of_rows_can_be_given(rows: list[dict[str, Any]]) -> None:
+    for command in {row["command"] for row in rows}:
+        program, *given = shlex.split(command.replace("\\\n", " "))
+        pairs = zip(given[1::2], given[2::2], strict=False)
+        options = {name.removeprefix("--").replace("-", "_"): value for name, value in pairs}
+        match program, given[0]:
+            case "fcam", "rerun":
+                assert all((RECORDED / name).is_dir() for name in given[1:])
+            case "papermill", notebook:
+                assert (ROOT / notebook).is_file() and given[1:] == ["out.ipynb"]
+            case "fcam", "grid" if given[1].startswith("profiles/"):
+                assert (ROOT / given[1]).is_file()
+            case "fcam", "grid":
+                assert Grid.of(options).configs()
+            case "fcam", "sweep":
+                assert SweepGrid.of(options).dataset
+            case "fcam", "caption":
+                assert options["dataset"] == "coco"
+            case _:
+                pytest.fail(f"{command} is not a command of this project")
