@@ -18,7 +18,8 @@ BOOK = Path(__file__).resolve().parents[2] / "book" / "_build" / "html" / "index
 
 def main(target: Path) -> bool:
     """Whether the results of this checkout may serve the tests; then they are in `target`."""
-    now, found = commit(), store.stored_results()
+    now = commit()
+    found: list[store.Result] = store.every()
     if not now or now.endswith("+") or not BOOK.is_file() or not found or target == paths.results_dir():
         return False
     if any(result.summary["provenance"]["commit"] != now for result in found):
