@@ -82,7 +82,6 @@ def provenance(numerics: Numerics) -> dict[str, Any]:
 def figure_record(
     notebook: str,
     results: Mapping[str, Sequence[Result[Any]]],
-    rerun: str | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> dict[str, object]:
     """What a figure was drawn from, as JSON beside it.
@@ -93,8 +92,6 @@ def figure_record(
         Name of the notebook, without folder and ending.
     results : mapping
         Title of each data set or task -> the results that the figure shows.
-    rerun : str, optional
-        Command that makes the figure again; by default papermill's, for the notebook.
     parameters : mapping, optional
         Parameters of the notebook that differ from its defaults; they become part of the command.
     """
@@ -106,7 +103,7 @@ def figure_record(
         "commits": sorted({result.summary["provenance"]["commit"] for result in shown}),
         "data": list(results),
         "computed": [entry for title, group in results.items() for entry in _computed(title, group)],
-        "rerun": rerun or f"papermill notebooks/{notebook}.ipynb out.ipynb{given}",
+        "rerun": f"papermill notebooks/{notebook}.ipynb out.ipynb{given}",
     }
 
 

@@ -51,49 +51,50 @@ def panels(
     x: str,
     measures: Mapping[str, str],
     x_label: str,
-    *,
     rows: str = "",
     columns: str = "",
     hue: str = "paradigm",
     looks: Mapping[Any, Style] | None = None,
     theory: pd.DataFrame | None = None,
-    height: float | None = None,
+    height: float = 5.0,
     **drawing: Any,
 ) -> tuple[PageFigure, list[Axes]]:
     """Measures over `x`, a panel each and a curve a value of `hue`: means over seeds, intervals, seeds as dots.
 
     `frame` has the columns `x`, `hue`, the measures (missing values are left out) and, where there are several, `seed`;
-    `theory`, closed forms, has them without seed. `measures` and `looks` hold a measure's name and the style of a value
-    of `hue`, by default the paradigms'. `rows` or `columns` names a column that divides the panels further. `drawing`
-    is what `draw_panel` takes.
+    `theory`, closed forms, has them without seed. `measures` names each measure, `looks` gives the style of a value of
+    `hue`. `rows` or `columns` names a column that divides the panels further. `drawing` is what `draw_panel` takes.
     """
-    divided = rows or columns
+    divided, several = rows or columns, len(measures) > 1
     require_columns(frame, "the table", [name for name in (hue, x, *measures, divided) if name])
     looks = looks or {name: style_of(name) for name in paradigm_order(frame[hue])}
     groups = list(dict.fromkeys(frame[divided])) if divided else [""]
     cells = [(m, g) for g in groups for m in measures] if rows else [(m, g) for m in measures for g in groups]
     across = len(measures) if rows else len(groups) if columns else min(2, len(measures))
-    height = height or (0.8 + 2.5 * len(groups) if rows else 5.0)
-    fig = PageFigure(figsize=(PAGE_WIDTH, height), layout="constrained")
-    shared = len(measures) > 1 and not rows
-    sharey: Any = "row" if columns and shared else False
-    grid = fig.subplots(-(-len(cells) // across), across, squeeze=False, sharex=shared, sharey=sharey)
-    for place, (measure, group) in enumerate(cells):
-        ax, label = grid.flat[place], measures[measure]
+    shared: Any = {"sharex": several and not rows, "sharey": "row" if columns and several else False}
+    fig, axes = _empty_panels(len(cells), across, 0.8 + 2.5 * len(groups) if rows else height, **shared)
+    for place, (ax, (measure, group)) in enumerate(zip(axes, cells, strict=True)):
         part = frame[frame[divided] == group] if divided else frame
         form = theory[theory[divided] == group] if divided and theory is not None else theory
         draw_panel(ax, part, x, measure, hue, looks, form, **drawing)
-        ax.set_xlabel(x_label if place + across >= len(cells) else "")
-        ax.set_ylabel(label if rows or (columns and place % across == 0) else "")
-        if rows:
-            ax.set_title(group if place % across == 0 else "", loc="left", fontweight="normal")
-        elif place < across or not divided:
-            ax.set_title(group or label)
-        if not columns:
-            ax.tick_params(labelbottom=True)
-    for ax in grid.flat[len(cells) :]:
+        is_first, is_top, is_last = place % across == 0, place < across, place + across >= len(cells)
+        ax.set_xlabel(x_label if is_last else "")
+        ax.tick_params(labelbottom=is_last or not columns)
+        ax.set_ylabel(measures[measure] if rows or (columns and is_first) else "")
+        if rows and is_first:
+            ax.set_title(group, loc="left", fontweight="normal")
+        elif not rows and (is_top or not divided):
+            ax.set_title(group or measures[measure])
+    return fig, axes
+
+
+def _empty_panels(number: int, across: int, height: float, **shared: Any) -> tuple[PageFigure, list[Axes]]:
+    """A figure with so many panels, and empty places behind the last."""
+    fig = PageFigure(figsize=(PAGE_WIDTH, height), layout="constrained")
+    grid = fig.subplots(-(-number // across), across, squeeze=False, **shared)
+    for ax in grid.flat[number:]:
         ax.set_axis_off()
-    return fig, list(grid.flat[: len(cells)])
+    return fig, list(grid.flat[:number])
 
 
 def draw_panel(

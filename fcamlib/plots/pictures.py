@@ -21,6 +21,10 @@ HEAD = 0.3  # a label above an instance
 NAMES, VERDICTS = 0.66, 1.42  # beside the bars, left and right
 BAR, BAR_STEP, BAR_OFFSET = 0.185, 0.225, 0.085  # the offset clears the frame of the picture above
 RIGHT, WRONG = "\N{CHECK MARK}", "\N{BALLOT X}"
+GALLERY_NOTE = (
+    "framed: foreground. Bars: attention weight, the largest in bold.\n"
+    f"{RIGHT} right, {WRONG} wrong prediction, and the score $s_y$ of the true label."
+)
 
 
 @dataclass(frozen=True)
@@ -90,24 +94,19 @@ def attention_gallery(
     for instance, label in enumerate(np.asarray(labels).tolist()):
         grid = Grid(MARGIN + NAMES, MARGIN + HEAD + instance * block, side, line, columns)
         right = grid.left + columns * (side + GAP) + 0.02
-        name = f"label: {_shortened(label_names[label], 40)}"
-        ax.text(MARGIN, grid.top - HEAD, name, va="top", fontweight="bold", parse_math=False)
+        named: Any = {"va": "top", "fontweight": "bold", "parse_math": False}
+        ax.text(MARGIN, grid.top - HEAD, f"label: {_shortened(label_names[label], 40)}", **named)
         ax.text(right, grid.top + side + BAR_OFFSET - 0.05, "predicted, $s_y$", va="bottom", fontsize=NOTE_SIZE)
         _draw_segments(ax, images[instance], np.asarray(foreground)[instance], grid, instance)
         for place, (paradigm, values) in enumerate(weights.items()):
             offset = side + BAR_OFFSET + place * BAR_STEP
             _draw_weights(ax, paradigm, np.asarray(values, dtype=np.float64)[instance], grid, offset, instance)
-            predicted = int(np.asarray(predictions[paradigm])[instance])
+            predicted, score = (np.asarray(of[paradigm])[instance] for of in (predictions, scores))
             sign = RIGHT if predicted == label else WRONG
-            score = float(np.asarray(scores[paradigm])[instance])
-            text = f"{sign} {_shortened(label_names[predicted], 10)} {score:.2f}"
+            text = f"{sign} {_shortened(label_names[int(predicted)], 10)} {score:.2f}"
             shown: Any = {"va": "center_baseline", "fontsize": NOTE_SIZE, "gid": f"verdict-{paradigm}-{instance}"}
             ax.text(right, grid.top + offset + BAR / 2, text, parse_math=False, **shown)
-    note = (
-        "framed: foreground. Bars: attention weight, the largest in bold.\n"
-        f"{RIGHT} right, {WRONG} wrong prediction, and the score $s_y$ of the true label."
-    )
-    ax.text(MARGIN, height - 0.1, note, va="bottom", color=FAINT_INK, fontsize=NOTE_SIZE, linespacing=1.35)
+    ax.text(MARGIN, height - 0.1, GALLERY_NOTE, va="bottom", color=FAINT_INK, fontsize=NOTE_SIZE, linespacing=1.35)
     return fig
 
 
