@@ -27,19 +27,9 @@ from numpy.typing import NDArray
 
 from fcamlib.config.sources import short_source
 from fcamlib.config.tasks import Bags
-from fcamlib.data.npz import (
-    Array,
-    Arrays,
-    Members,
-    checked,
-    class_labels,
-    load,
-    members_of,
-    require_known_classes,
-    standardised,
-    stratified,
-)
-from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask
+from fcamlib.data import npz
+from fcamlib.data.npz import Array, Arrays, Members, class_labels, standardised, stratified
+from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask, generators, members_of
 from fcamlib.errors import DataError
 
 NUM_FOLDS = 10  # where a file has none
@@ -80,10 +70,10 @@ def centres(num_clouds: int, num_features: int) -> NDArray[np.float64]:
 
 
 def _clouds(config: Bags, seed: int) -> SDCTask:
-    counts = (config.num_train, config.num_validation, config.num_test)
-    drawn = [_draw(config, count, np.random.default_rng([seed, number])) for number, count in enumerate(counts)]
+    drawn = [_draw(config, count, generator) for _, count, generator in generators(config, seed)]
     features, sizes, label, foreground = (np.concatenate(column) for column in zip(*drawn, strict=True))
-    bag, members = np.repeat(np.arange(sum(counts)), sizes), members_of(np.repeat(SPLITS, counts))
+    bag = np.repeat(np.arange(len(label)), sizes)
+    members = members_of(np.repeat(SPLITS, [len(part[2]) for part in drawn]))
     names = tuple(f"cloud {number}" for number in range(config.num_classes))
     return _task(features, bag, label, foreground, members, names, "clouds")
 
@@ -122,28 +112,22 @@ def _file(config: Bags) -> SDCTask:
 
 def _arrays(source: str) -> Arrays:
     """The checked arrays of a file: every bag has an instance, the folds of a repeat are numbered without a gap."""
-    arrays = load(source, SCHEMA)
+    arrays = npz.load(source, SCHEMA)
     if "fold" in arrays:
         arrays["fold"] = np.atleast_2d(arrays["fold"])
-    arrays = checked(arrays, source, SCHEMA)
+    arrays = npz.checked(arrays, source, SCHEMA)
     bag, num_bags = arrays["bag"], len(arrays["label"])
     if (unknown := bag[(bag < 0) | (bag >= num_bags)]).size:
-        raise DataError(
-            f"dataset='{source}': bag {int(unknown[0])} has no label: 'label' has {num_bags} entries, for the bags "
-            f"0 to {num_bags - 1}."
-        )
+        fault = f"dataset='{source}': bag {int(unknown[0])} has no label"
+        raise DataError(f"{fault}: 'label' has {num_bags} entries, for the bags 0 to {num_bags - 1}.")
     if (empty := np.flatnonzero(np.bincount(bag, minlength=num_bags) == 0)).size:
-        raise DataError(
-            f"dataset='{source}': bag {int(empty[0])} is empty ({empty.size} such bags): give each at least one "
-            "instance, or leave its label out and number the bags anew."
-        )
+        fault = f"dataset='{source}': bag {int(empty[0])} is empty ({empty.size} such bags)"
+        raise DataError(f"{fault}: give each at least one instance, or leave its label out.")
     for repeat, folds in enumerate(arrays.get("fold", ())):
         known = np.unique(folds)
         if not known[0] == 0 < known[-1] == len(known) - 1 == arrays["fold"].max():
-            raise DataError(
-                f"dataset='{source}': 'fold' of repeat {repeat} holds {', '.join(map(str, known[:20]))}: number the "
-                "folds 0, 1, 2 and so on without a gap, the same number of them in each repeat."
-            )
+            fault = f"dataset='{source}': 'fold' of repeat {repeat} holds {', '.join(map(str, known[:20]))}"
+            raise DataError(f"{fault}: number the folds 0, 1, 2 and so on without a gap, alike in each repeat.")
     return arrays
 
 
@@ -168,7 +152,7 @@ def _members(
     for split, chosen in members.items():
         if not chosen.any():
             raise DataError(f"dataset='{source}': no bag is left for {split} beside fold {fold}: give more bags.")
-    require_known_classes(label, members, source)
+    npz.require_known_classes(label, members, source)
     return members
 
 

@@ -16,7 +16,6 @@ Source: arXiv 2307.13421, experiments on MSCOCO.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,22 +23,21 @@ from dataclasses import dataclass
 from importlib import resources
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from fcamlib import paths
-from fcamlib.config.tasks import Coco, Scenes
+from fcamlib.config.tasks import Coco, Scenes, read_yaml
 from fcamlib.data import coco, features, scenes
 from fcamlib.data.coco import CocoPicture
 from fcamlib.data.files import read_text
 from fcamlib.data.pictures import decoded
 from fcamlib.data.sdc import Bank, drawn
-from fcamlib.data.vocabulary import PAD, SPECIAL, build_vocabulary, encode, numbers_of, words_of
+from fcamlib.data.vocabulary import PAD, SPECIAL, build_vocabulary, encode, words_of
 from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -51,14 +49,9 @@ _DRAW = 300  # keeps these draws apart from others of the same seed
 
 @dataclass(frozen=True)
 class ObjectBoxes:
-    """The objects of one picture.
+    """The N objects of one picture: indices into the task's categories, and boxes.
 
-    Parameters
-    ----------
-    category : tuple of int
-        Index into the task's categories.
-    box : (N, 4) float64
-        x0, y0, x1, y1 as fractions of the picture as a model sees it, in [0, 1].
+    A box is x0, y0, x1, y1 as fractions of the picture as a model sees it, in [0, 1], float64.
     """
 
     category: tuple[int, ...]
@@ -87,10 +80,7 @@ class CaptionData:
         Row of `pictures` of each caption.
     tokens : (N, T) int64
         START, the words of each caption, END, then PAD.
-    references : for each picture, its captions, each a tuple of words; not cut, and not limited to the vocabulary
-    objects : for each picture, its objects
-    image_ids : (P,) int64
-        The official ids.
+    references, objects : for each picture, its captions (as words, not cut) and its objects
     phrases : phrases with boxes, by caption; none where the source has no links from words to boxes
     """
 
@@ -107,15 +97,8 @@ class CaptionData:
 class CaptionTask:
     """Train, validation and test data with one vocabulary.
 
-    Parameters
-    ----------
-    splits : "train", "validation", "test" -> CaptionData
-    vocabulary : tuple of str
-        By number: the special words of `fcamlib.data.vocabulary`, then words by falling frequency.
-    categories : tuple of str
-    word_category : (V,) int64
-        Category that each word of the vocabulary names, -1 where it names none.
-    title : str
+    The vocabulary has the special words of `fcamlib.data.vocabulary`, then words by falling frequency; `word_category`
+    is the category that each of them names, -1 where it names none.
     """
 
     splits: dict[str, CaptionData]
@@ -172,8 +155,7 @@ def _coco(source: str) -> tuple[list[CocoPicture], list[CocoPicture], dict[int, 
         raise DataError(f"dataset='{source}': train2014 and val2014 have other categories: they have to be the same.")
     if shared := {picture.image_id for picture in official} & {picture.image_id for picture in test}:
         raise DataError(
-            f"dataset='{source}': image id {min(shared)} is in both train2014 and val2014: a picture cannot be for "
-            "training and for testing."
+            f"dataset='{source}': image id {min(shared)} is in both train2014 and val2014: leave it out of one."
         )
     return official, test, categories
 
@@ -185,16 +167,13 @@ def _splits(
     source, held_out = config.source, len(official) - config.num_validation
     if held_out < 1:
         raise DataError(
-            f"num_validation={config.num_validation:,} leaves no training picture of the {len(official):,} of "
-            f"dataset='{source}': give a smaller number."
+            f"num_validation={config.num_validation:,} leaves no picture of dataset='{source}' for training, which has "
+            f"{len(official):,}: give a smaller number."
         )
-    pictures = {
-        "train": drawn(
-            official[:held_out], config.num_train, [seed, _DRAW], f"training pictures of dataset='{source}'"
-        ),
-        "validation": official[held_out:],
-        "test": drawn(test, config.num_test, [seed, _DRAW + 1], f"test pictures of dataset='{source}'"),
-    }
+    what = f"pictures of dataset='{source}'"
+    train = drawn(official[:held_out], config.num_train, [seed, _DRAW], f"training {what}")
+    test = drawn(test, config.num_test, [seed, _DRAW + 1], f"test {what}")
+    pictures = {"train": train, "validation": official[held_out:], "test": test}
     for chosen in pictures.values():
         coco.check_pictures(chosen, source)
     return pictures
@@ -233,18 +212,15 @@ def _data(
     index: Mapping[int, int],
     max_words: int,
 ) -> CaptionData:
-    numbers = numbers_of(vocabulary)
+    numbers = {word: number for number, word in enumerate(vocabulary)}
     captions = [(row, caption) for row, picture in enumerate(pictures) for caption in picture.captions]
     if num_longer := sum(len(caption) > max_words for _, caption in captions):
         log.warning("%d captions are longer than max_words=%d and are cut.", num_longer, max_words)
-    encoded = [encode(caption[:max_words], numbers) for _, caption in captions]
-    tokens = np.full((len(encoded), max(map(len, encoded))), PAD, dtype=np.int64)
-    for place, row in enumerate(encoded):
-        tokens[place, : len(row)] = row
+    encoded = [torch.tensor(encode(caption[:max_words], numbers)) for _, caption in captions]
     return CaptionData(
         pictures=bank,
         picture=torch.tensor([row for row, _ in captions]),
-        tokens=torch.from_numpy(tokens),
+        tokens=pad_sequence(encoded, batch_first=True, padding_value=PAD),
         references=tuple(picture.captions for picture in pictures),
         objects=tuple(_objects(picture, index) for picture in pictures),
         image_ids=torch.tensor([picture.image_id for picture in pictures]),
@@ -277,7 +253,7 @@ def category_words(
 ) -> dict[str, str]:
     """Word -> the category that it names: from the built-in table, `extra` of generated data, and a user's file."""
     own = {word: name for name in categories for word in own_words(name)}
-    built_in = yaml.safe_load(resources.files("fcamlib.data").joinpath(TABLE).read_text("utf-8"))
+    built_in = read_yaml(resources.files("fcamlib.data").joinpath(TABLE).read_text("utf-8"), as_words=True)[0]
     named = {word: name for table in (built_in, extra or {}) for name, words in table.items() for word in words}
     named = {word: name for word, name in named.items() if name in categories} | own
     if words_file:
@@ -300,30 +276,23 @@ def _user_words(file: Path, categories: Sequence[str], own: Mapping[str, str]) -
     def wrong(what: str) -> DataError:
         return DataError(f"words='{file}': {what}.")
 
+    text = read_text(file, "words")
     try:
-        table: Any = yaml.compose(read_text(file, "words"), yaml.BaseLoader)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise wrong(f"it is not YAML ({' '.join(str(error).split())[:200]})") from None
-    if not isinstance(table, yaml.MappingNode):
+        tables = read_yaml(text, as_words=True)
+    except ValueError as error:
+        raise wrong(f"it is not YAML ({error})") from None
+    if len(tables) != 1 or not isinstance(tables[0], dict):
         raise wrong("it is empty or no table: write 'category: [word, word]' on each line")
     named: dict[str, str] = {}
-    known = [*categories, NONE]
-    for key, value in table.value:
-        name = str(key.value)[:100]
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean '{near[0]}'" if near else f"known are {', '.join(categories)}"
-            raise wrong(f"'{name}' is not a category of the data: {hint}")
-        if not isinstance(value, yaml.SequenceNode) or not value.value:
+    for name, words in tables[0].items():
+        if name not in (*categories, NONE):
+            raise wrong(f"'{name[:100]}' is not a category of the data: known are {', '.join(categories)}")
+        if not isinstance(words, list) or not words:
             raise wrong(f"field '{name}': give a list of words, such as [man, woman]")
-        for word in (str(item.value) for item in value.value):
+        for word in map(str, words):
             if words_of(word) != (word,):
                 raise wrong(f"field '{name}': {word[:100]!r} is not one word in lower case, as captions are cut")
-            if word in named:
-                raise wrong(f"field '{name}': the word '{word}' stands under '{named[word]}' already")
-            if own.get(word, name) != name:
-                raise wrong(f"field '{name}': the word '{word}' is the name of '{own[word]}' and stays with it")
+            if (other := named.get(word, own.get(word, name))) != name:
+                raise wrong(f"field '{name}': the word '{word}' belongs to '{other}' already")
             named[word] = name
     return named

@@ -53,6 +53,7 @@ COCO_URLS = {
     "annotations": "http://images.cocodataset.org/annotations/annotations_trainval2014.zip",
 }
 Box = tuple[float, float, float, float]
+Linked = tuple[int, int, int, tuple[Box, ...]]  # caption of the picture, first word, word behind the last, boxes
 
 
 def _inside(name: str) -> str:
@@ -73,9 +74,7 @@ class _PictureEntry(BaseModel):
     height: Side
 
 
-class _PhraseEntry(BaseModel):
-    """Words of a caption, as blanks separate them, from `start` to before `end`, and the entity that they name."""
-
+class _PhraseEntry(BaseModel):  # words as blanks separate them, from `start` to before `end`
     start: Id
     end: Id
     entity: Id
@@ -116,19 +115,8 @@ class _InstancesFile(BaseModel):
 class CocoPicture:
     """A picture with at least one caption.
 
-    Parameters
-    ----------
-    image_id : int
-        The official id.
-    pixels : Path or (S, S, 3) uint8
-        The picture's file, or the picture itself where it is drawn at the size that a model sees.
-    width, height : int
-        As annotated, in pixels.
-    captions : tuple of tuples of words
-    objects : tuple of (category id, (x, y, width, height))
-        In annotated pixels, x and y of the upper left corner.
-    phrases : tuple of (caption, first word, word behind the last, boxes)
-        Phrases of captions whose entity has boxes.
+    `pixels` is the picture's file, or the picture itself where it is drawn at the size that a model sees. Sizes and
+    boxes (x and y of the upper left corner, width, height) are in annotated pixels. An object has a category id.
     """
 
     image_id: int
@@ -137,7 +125,7 @@ class CocoPicture:
     height: int
     captions: tuple[tuple[str, ...], ...]
     objects: tuple[tuple[int, Box], ...]
-    phrases: tuple[tuple[int, int, int, tuple[Box, ...]], ...] = ()
+    phrases: tuple[Linked, ...] = ()
 
 
 def coco_files(source: str) -> dict[str, Path]:
@@ -162,43 +150,17 @@ def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, st
     words, boxes = (files[f"annotations/{kind}_{split}.json"] for kind in ("captions", "instances"))
     captioned, detected = _parsed(words, _CaptionsFile, source), _parsed(boxes, _InstancesFile, source)
     left_out: Counter[str] = Counter()
-    entries = {entry.id: entry for entry in captioned.images}
-    sizes = {entry.id: entry for entry in detected.images}
     categories = {entry.id: entry.name for entry in sorted(detected.categories, key=lambda entry: entry.id)}
-    shown: dict[tuple[int, int], list[Box]] = defaultdict(list)  # boxes of a picture's entity
-    for item in detected.annotations:
-        for entity in item.entities if item.bbox[2] > 0 and item.bbox[3] > 0 else ():
-            shown[item.image_id, entity].append(item.bbox)
-    texts: dict[int, list[tuple[str, ...]]] = defaultdict(list)
-    phrases: dict[int, list[tuple[int, int, int, tuple[Box, ...]]]] = defaultdict(list)
-    for caption in captioned.annotations:
-        if caption.image_id not in entries:
-            left_out["captions of unknown pictures"] += 1
-        elif found := words_of(caption.caption):
-            for start, end, entity in _phrases(caption, left_out):
-                if entity and (own := shown.get((caption.image_id, entity))):
-                    phrases[caption.image_id].append((len(texts[caption.image_id]), start, end, tuple(own)))
-            texts[caption.image_id].append(found)
-        else:
-            left_out["captions without a word"] += 1
-    objects: dict[int, list[tuple[int, Box]]] = defaultdict(list)
-    for item in detected.annotations:
-        if item.image_id not in sizes:
-            left_out["boxes of unknown pictures"] += 1
-        elif item.category_id not in categories:
-            left_out["boxes of unknown categories"] += 1
-        elif item.bbox[2] <= 0 or item.bbox[3] <= 0:
-            left_out["boxes without area"] += 1
-        else:
-            objects[item.image_id].append((item.category_id, item.bbox))
+    entries, sizes = ({entry.id: entry for entry in file.images} for file in (captioned, detected))
+    objects, shown = _objects(detected.annotations, set(sizes), set(categories), left_out)
+    texts, phrases = _texts(captioned.annotations, set(entries), shown, left_out)
     left_out["pictures without a caption"] = len(entries) - len(texts)
     for what, count in left_out.items():
         if count:
             log.warning("dataset='%s': %s: %d %s are left out.", source, split, count, what)
     if unknown := len(set(texts) - set(sizes)):
-        log.warning(
-            "dataset='%s': %s: %d pictures are not in '%s' and have no boxes.", source, split, unknown, boxes.name
-        )
+        told = "dataset='%s': %s: %d pictures are not in '%s' and have no boxes."
+        log.warning(told, source, split, unknown, boxes.name)
     if not texts:
         raise DataError(f"dataset='{source}': '{words}' has no picture with a caption.")
     pictures = []
@@ -207,6 +169,46 @@ def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, st
         captions, known, linked = tuple(texts[number]), tuple(objects[number]), tuple(phrases[number])
         pictures.append(CocoPicture(number, file, size.width, size.height, captions, known, linked))
     return pictures, categories
+
+
+def _objects(
+    items: list[_InstanceEntry], pictures: set[int], categories: set[int], left_out: Counter[str]
+) -> tuple[dict[int, list[tuple[int, Box]]], dict[tuple[int, int], list[Box]]]:
+    """The objects of each picture, and the boxes of each entity of a picture."""
+    objects: dict[int, list[tuple[int, Box]]] = defaultdict(list)
+    shown: dict[tuple[int, int], list[Box]] = defaultdict(list)
+    for item in items:
+        has_area = item.bbox[2] > 0 and item.bbox[3] > 0
+        for entity in item.entities if has_area else ():
+            shown[item.image_id, entity].append(item.bbox)
+        if item.image_id not in pictures:
+            left_out["boxes of unknown pictures"] += 1
+        elif item.category_id not in categories:
+            left_out["boxes of unknown categories"] += 1
+        elif not has_area:
+            left_out["boxes without area"] += 1
+        else:
+            objects[item.image_id].append((item.category_id, item.bbox))
+    return objects, shown
+
+
+def _texts(
+    items: list[_CaptionEntry], pictures: set[int], shown: dict[tuple[int, int], list[Box]], left_out: Counter[str]
+) -> tuple[dict[int, list[tuple[str, ...]]], dict[int, list[Linked]]]:
+    """The captions of each picture, and its phrases with the boxes of their entity."""
+    texts: dict[int, list[tuple[str, ...]]] = defaultdict(list)
+    phrases: dict[int, list[Linked]] = defaultdict(list)
+    for item in items:
+        if item.image_id not in pictures:
+            left_out["captions of unknown pictures"] += 1
+        elif found := words_of(item.caption):
+            for start, end, entity in _phrases(item, left_out):
+                if entity and (boxes := shown.get((item.image_id, entity))):
+                    phrases[item.image_id].append((len(texts[item.image_id]), start, end, tuple(boxes)))
+            texts[item.image_id].append(found)
+        else:
+            left_out["captions without a word"] += 1
+    return texts, phrases
 
 
 def _phrases(caption: _CaptionEntry, left_out: Counter[str]) -> list[tuple[int, int, int]]:

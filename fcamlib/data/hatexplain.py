@@ -75,14 +75,8 @@ def hatexplain_corpus(
 ) -> Corpus:
     """The posts of the official split. Raises `DataError` in one sentence that names file and place.
 
-    Parameters
-    ----------
-    source : str
-        `hatexplain` or `hatexplain:PATH`.
-    label : "majority" or "first"
-        The annotators' most frequent label (posts without one are left out and counted), or the first one's.
-    rationale : "union", "majority" or "first"
-        A word belongs to it where any, more than half, or the first of those who marked words marked it.
+    A label is the annotators' most frequent one (posts without one are left out and counted), or the first one's. A
+    word belongs to a rationale where any, more than half, or the first of those who marked words marked it.
     """
     entries, divisions = _verified(hatexplain_files(source), source)
     splits = {}

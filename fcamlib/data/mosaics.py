@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fcamlib.config.tasks import Mosaics
 from fcamlib.data.pictures import Pictures, class_index, load_pictures, source_title
-from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask
+from fcamlib.data.sdc import Bank, SDCData, SDCTask, generators
 from fcamlib.errors import DataError
 
 _NEEDED = "give at least two training pictures and one test picture"
@@ -34,12 +34,10 @@ def mosaic_task(config: Mosaics, seed: int) -> SDCTask:
     if config.paper_split:
         pools["test"] = pools["train"]
     bank = Bank(torch.from_numpy(pictures.values), scale=2.0 / pictures.white, shift=-1.0, pictures=True)
-    counts = {"train": config.num_train, "validation": config.num_validation, "test": config.num_test}
     splits = {}
-    for number, split in enumerate(SPLITS):
-        generator = np.random.default_rng([seed, number])
+    for split, count, generator in generators(config, seed):
         members = _members(pictures, pools[split], foreground, background, split)
-        splits[split] = _draw(bank, members, counts[split], config.num_segments, generator)
+        splits[split] = _draw(bank, members, count, config.num_segments, generator)
     title = source_title(config.source) + (" (test mosaics from training pictures)" if config.paper_split else "")
     return SDCTask(splits, config.foreground, title)
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fcamlib.config.sources import source_path
 from fcamlib.data.files import require_memory
-from fcamlib.data.sdc import SPLITS
+from fcamlib.data.sdc import SPLITS, members_of
 from fcamlib.errors import DataError
 
 TEST_SHARE, VALIDATION_SHARE = 0.2, 0.2  # of the instances of each class, where a file names no split
@@ -68,13 +68,9 @@ def load(source: str, allowed: Iterable[str]) -> Arrays:
     except Exception as error:  # of a damaged file, numpy and zipfile can raise anything
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         reason = "it holds Python objects, which are not read" if "pickle" in reason else reason
-        raise DataError(
-            f"dataset='{source}': the file '{path}' cannot be read ({reason}): write one with numpy.savez."
-        ) from None
-    if unknown := [name for name in arrays if name not in set(allowed)]:
-        raise DataError(
-            f"dataset='{source}' holds '{unknown[0][:100]}', which is not known: allowed are {', '.join(allowed)}."
-        )
+        raise DataError(f"dataset='{source}': '{path}' cannot be read ({reason}): write it with numpy.savez.") from None
+    if unknown := [name[:100] for name in arrays if name not in set(allowed)]:
+        raise DataError(f"dataset='{source}' holds an unknown '{unknown[0]}': allowed are {', '.join(allowed)}.")
     return arrays
 
 
@@ -123,9 +119,7 @@ def _converted(array: np.ndarray, source: str, name: str, wanted: Array) -> np.n
         place = tuple(int(i) for i in np.argwhere(~good)[0])
         value = ascii(array[place].item() if array.dtype.kind != "U" or _is_text(array).all() else "no text")[:100]
         count = int((~good).sum())
-        raise DataError(
-            f"dataset='{source}': '{name}' is {value} at {list(place)} ({count} such values): give {needed}."
-        )
+        raise DataError(f"dataset='{source}': '{name}' is {value} at {list(place)} ({count} such): give {needed}.")
     if wanted.kind == "split":
         return array if array.dtype.kind == "U" else np.array(SPLITS)[array]
     types = {"whole": np.int64, "truth": np.bool_, "label": array.dtype if array.dtype.kind in "bU" else np.int64}
@@ -162,17 +156,10 @@ def splits_of(split: np.ndarray | None, label: Int64[np.ndarray, " n"], source: 
     return members
 
 
-def members_of(split: np.ndarray) -> Members:
-    """Which instances belong to each split, from the split of each."""
-    return {name: split == name for name in SPLITS}
-
-
 def require_known_classes(label: Int64[np.ndarray, " n"], members: Members, source: str) -> None:
     """Refuse splits whose training part lacks a class that occurs elsewhere."""
     if missing := sorted(set(label.tolist()) - set(label[members["train"]].tolist())):
-        raise DataError(
-            f"dataset='{source}': class number {missing[0]} has no training instance: give each class at least five."
-        )
+        raise DataError(f"dataset='{source}': class number {missing[0]} has no training instance: give it five.")
 
 
 def stratified(label: Int64[np.ndarray, " n"], shares: Iterable[float], seed: int) -> Int64[np.ndarray, " n"]:
@@ -201,7 +188,5 @@ def standardised(
     with np.errstate(over="ignore"):
         scaled = np.where(is_constant, 0.0, (values - mean) / np.where(is_constant, 1.0, deviation)).astype(np.float32)
     if not np.isfinite(scaled).all():
-        raise DataError(
-            f"dataset='{source}': a value is more than 1e38 standard deviations from the training mean: correct it."
-        )
+        raise DataError(f"dataset='{source}': a value is 1e38 standard deviations off the training mean: correct it.")
     return scaled

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from fcamlib.config.tasks import Orthogonal
-from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask
+from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask, generators, members_of
 
 
 def orthogonal_task(config: Orthogonal, seed: int) -> SDCTask:
@@ -20,24 +20,21 @@ def orthogonal_task(config: Orthogonal, seed: int) -> SDCTask:
     every axis; a background segment is Gaussian on the last axis and zero on the others. Labels are uniform.
     The bank is float64: first each split's foreground, one row an instance, then its background.
     """
-    counts = {"train": config.num_train, "validation": config.num_validation, "test": config.num_test}
-    parts: list[NDArray[np.float64]] = []
-    drawn: dict[str, tuple[NDArray[np.int64], NDArray[np.int32]]] = {}
-    start = 0
-    for number, split in enumerate(SPLITS):
-        generator = np.random.default_rng([seed, number])
-        values, label, segments = _draw(config, counts[split], generator)
-        parts.append(values)
-        drawn[split] = label, segments + np.int32(start)
-        start += len(values)
-    bank = Bank(torch.from_numpy(np.concatenate(parts)))
-    splits = {split: _data(bank, label, segments) for split, (label, segments) in drawn.items()}
-    return SDCTask(splits, tuple(map(str, range(config.num_classes))), "linear orthogonal task")
+    parts = [_draw(config, count, generator) for _, count, generator in generators(config, seed)]
+    start = np.cumsum([0, *(len(values) for values, _, _ in parts[:-1])])
+    values, label = (np.concatenate([part[number] for part in parts]) for number in (0, 1))
+    segments = np.concatenate([part[2] + first for part, first in zip(parts, start, strict=True)]).astype(np.int32)
+    foreground = torch.zeros(segments.shape, dtype=torch.bool)
+    foreground[:, 0] = True
+    bank = Bank(torch.from_numpy(values))
+    whole = SDCData(bank, torch.from_numpy(segments), torch.from_numpy(label), foreground)
+    members = members_of(np.repeat(SPLITS, [len(part[1]) for part in parts]))
+    return SDCTask(whole.split(members), tuple(map(str, range(config.num_classes))), "linear orthogonal task")
 
 
 def _draw(
     config: Orthogonal, num_instances: int, generator: np.random.Generator
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int32]]:
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """Rows of the bank, labels and indices of one split."""
     classes, places = config.num_classes, config.num_segments - 1
     num_backgrounds = config.num_backgrounds or num_instances * places
@@ -51,10 +48,4 @@ def _draw(
     chosen = generator.integers(num_backgrounds, size=shape) if config.num_backgrounds else np.arange(num_backgrounds)
     background = num_instances + chosen.reshape(shape)
     segments = np.concatenate([np.arange(num_instances)[:, None], background], axis=1)
-    return values, label, segments.astype(np.int32)
-
-
-def _data(bank: Bank, label: NDArray[np.int64], segments: NDArray[np.int32]) -> SDCData:
-    foreground = torch.zeros(segments.shape, dtype=torch.bool)
-    foreground[:, 0] = True
-    return SDCData(bank, torch.from_numpy(segments), torch.from_numpy(label), foreground)
+    return values, label, segments

@@ -52,20 +52,7 @@ ENDINGS = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".w
 
 @dataclass(frozen=True)
 class Pictures:
-    """Base pictures of a source.
-
-    Parameters
-    ----------
-    values : (N, height, width, channels) uint8
-        Training pictures first, then test pictures.
-    label : (N,) int64
-        Class of each picture, an index into `class_names`.
-    num_train : int
-        How many of them are training pictures.
-    class_names : tuple of str
-    white : int
-        The largest value a pixel can take.
-    """
+    """Base pictures of a source, training pictures first; a pixel's largest value is `white`."""
 
     values: UInt8[np.ndarray, "N H W C"]
     label: Int64[np.ndarray, " N"]
@@ -93,18 +80,13 @@ def source_title(source: str) -> str:
 
 @lru_cache(maxsize=2)
 def load_pictures(source: str, image_size: int) -> Pictures:
-    """The base pictures of `source`; those of a folder are resized to `image_size`.
-
-    Raises `DataError` in one sentence where the source is missing or damaged.
-    """
+    """The base pictures of `source`; those of a folder are resized to `image_size`."""
     if source.startswith("folder:"):
         return _folder(source, image_size)
     pictures = _digits() if source == "digits" else _cifar(source)
     if (side := pictures.values.shape[1]) != image_size:
-        raise DataError(
-            f"image_size={image_size} does not fit dataset='{source}', "
-            f"whose pictures have {side} pixels a side: leave image_size out."
-        )
+        fault = f"image_size={image_size} does not fit dataset='{source}', whose pictures have {side} pixels a side"
+        raise DataError(f"{fault}: leave image_size out.")
     return pictures
 
 
@@ -113,10 +95,8 @@ def class_index(names: Sequence[str], pictures: Pictures, source: str, field: st
     known = {name: index for index, name in enumerate(pictures.class_names)}
     for name in names:
         if name not in known:
-            raise DataError(
-                f"{field} names '{name}', which is not a class of dataset='{source}': "
-                f"choose from {', '.join(pictures.class_names)}."
-            )
+            every = ", ".join(known)
+            raise DataError(f"{field} names '{name}', which is not a class of dataset='{source}': choose from {every}.")
     return [known[name] for name in names]
 
 
@@ -273,10 +253,8 @@ def _folder(source: str, image_size: int) -> Pictures:
 def _classes(root: Path, source: str) -> dict[str, list[Path]]:
     """The pictures of each class below train/ or test/; what is neither is named in the log."""
     if not root.is_dir():
-        raise DataError(
-            f"dataset='{source}': the folder '{root.parent}' has no {root.name}/ in it: "
-            "it needs train/<class>/ and test/<class>/ with pictures."
-        )
+        needed = "it needs train/<class>/ and test/<class>/ with pictures"
+        raise DataError(f"dataset='{source}': the folder '{root.parent}' has no {root.name}/ in it: {needed}.")
     names = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if odd := [name for name in names if not name.isprintable()]:
         raise DataError(f"dataset='{source}': the class {odd[0]!a} of {root.name}/ is not readable text: rename it.")
@@ -289,9 +267,7 @@ def _classes(root: Path, source: str) -> dict[str, list[Path]]:
     if unknown:
         log.warning("'%s' and %d more files are no pictures of a class and are left out.", unknown[0], len(unknown) - 1)
     if empty := [name for name, files in classes.items() if not files]:
-        raise DataError(
-            f"dataset='{source}': class '{empty[0]}' has no picture in {root.name}/: give it one or remove it."
-        )
+        raise DataError(f"dataset='{source}': class '{empty[0]}' has no picture in {root.name}/: give it one.")
     if not classes:
         raise DataError(f"dataset='{source}': '{root}' has no class: put pictures into {root.name}/<class>/.")
     return classes

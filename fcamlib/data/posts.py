@@ -18,22 +18,13 @@ JSONL_FILES = ("train.jsonl", "validation.jsonl", "test.jsonl")
 class Post:
     """A text as a tuple of words.
 
-    Parameters
-    ----------
-    tokens : tuple of str
-    label : int
-        Index into the corpus's class names.
-    rationale : tuple of bool
-        Which words the label comes from, one entry a word; empty where that is not known.
+    `label` is an index into the corpus's class names; `rationale` tells for each word whether the label comes from it,
+    and is empty where that is not known.
     """
 
     tokens: tuple[str, ...]
     label: int
     rationale: tuple[bool, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.rationale and len(self.rationale) != len(self.tokens):
-            raise ValueError(f"a rationale of {len(self.rationale)} entries does not fit {len(self.tokens)} tokens.")
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fcamlib.errors import DataError
@@ -19,18 +20,10 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Bank:
-    """All segments of a task, stored once.
+    """All N segments of a task, stored once; a model sees `values * scale + shift`.
 
-    Parameters
-    ----------
-    values : (N, ...) tensor
-        Segments. Pictures are uint8 in (N, height, width, channels).
-    scale, shift : float
-        `values * scale + shift` is what a model sees; pictures become [-1, 1].
-    pictures : bool
-        Whether the last axis holds channels and is to be moved before height and width.
-    words : bool
-        Whether the values are numbers of words, int64, which an encoder looks up: they stay integers.
+    `pictures` are uint8 in (N, height, width, channels) and become [-1, 1] with channels first; `words` are numbers of
+    words, int64, which an encoder looks up, and stay integers.
     """
 
     values: Tensor
@@ -66,20 +59,14 @@ class SDCData:
 
     Parameters
     ----------
-    bank : Bank
-        The segments, shared by the splits of a task.
     segments : (n, M) int32
         Row of the bank at each place; padded places hold any valid row.
-    label : (n,) int64
-        True class, 0..K-1.
     foreground : (n, M) bool
-        Truth of where the label comes from, one place or several; all False where it is not known. Used in
-        measures, never in training.
+        Truth of where the label comes from, all False where it is not known; used in measures, never in training.
     mask : (n, M) bool or None
         True for real segments; None where no instance is padded.
     is_checked : bool
-        Whether the values are known to be valid, as those of a part or a copy of valid data are: looking at them
-        again would wait for the device at every step.
+        Whether the values are known to be valid, as in a part of valid data: a look would wait for the device.
     """
 
     bank: Bank
@@ -115,16 +102,15 @@ class SDCData:
         """Whether it is known where an instance's label comes from; measures of focus are over these."""
         return (self.foreground if self.mask is None else self.foreground & self.mask).any(dim=1)
 
+    def _each(self, change: Callable[[Tensor], Tensor], *names: str) -> SDCData:
+        """The same data with the fields `names` changed."""
+        values = {name: getattr(self, name) for name in names}
+        changed = {name: change(value) for name, value in values.items() if value is not None}
+        return replace(self, **changed, is_checked=True)  # type: ignore[arg-type]
+
     def take(self, index: Int[Tensor, " b"]) -> SDCData:
         """The instances at `index`, on the same bank."""
-        return replace(
-            self,
-            segments=self.segments[index],
-            label=self.label[index],
-            foreground=self.foreground[index],
-            mask=None if self.mask is None else self.mask[index],
-            is_checked=True,
-        )
+        return self._each(lambda values: values[index], "segments", "label", "foreground", "mask")
 
     def trimmed(self) -> SDCData:
         """The same instances without the places at the end that are padding in all of them.
@@ -136,25 +122,15 @@ class SDCData:
         length = int(np.flatnonzero(self.mask.numpy().any(axis=0))[-1]) + 1
         if length == self.num_segments:
             return self
-        return replace(
-            self,
-            segments=self.segments[:, :length],
-            foreground=self.foreground[:, :length],
-            mask=self.mask[:, :length],
-            is_checked=True,
-        )
+        return self._each(lambda values: values[:, :length], "segments", "foreground", "mask")
 
     def to(self, device: torch.device) -> SDCData:
         """The same data on `device`."""
-        return replace(
-            self,
-            bank=self.bank.to(device),
-            segments=self.segments.to(device),
-            label=self.label.to(device),
-            foreground=self.foreground.to(device),
-            mask=None if self.mask is None else self.mask.to(device),
-            is_checked=True,
-        )
+        return self._each(lambda values: values.to(device), "bank", "segments", "label", "foreground", "mask")
+
+    def split(self, members: Mapping[str, Bool[np.ndarray, " n"]]) -> dict[str, SDCData]:
+        """The instances of each split, which `members` marks."""
+        return {name: self.take(torch.from_numpy(np.flatnonzero(chosen))) for name, chosen in members.items()}
 
 
 @dataclass(frozen=True)
@@ -185,6 +161,17 @@ def distinct(index: Int[Tensor, "B M"]) -> tuple[Int[Tensor, " N"], Int[Tensor, 
 def every_occurrence(index: Int[Tensor, "B M"]) -> tuple[Int[Tensor, " BM"], Int[Tensor, "B M"]]:
     """The plain counterpart of `distinct`: every entry of `index` is a row of its own."""
     return index.flatten(), torch.arange(index.numel(), device=index.device).view(index.shape)
+
+
+def members_of(split: np.ndarray) -> dict[str, NDArray[np.bool_]]:
+    """Which instances belong to each split, from the name of the split of each."""
+    return {name: split == name for name in SPLITS}
+
+
+def generators(config: Any, seed: int) -> Iterator[tuple[str, int, np.random.Generator]]:
+    """Yield the name, the number of instances and the generator of each split of generated data."""
+    for number, split in enumerate(SPLITS):
+        yield split, getattr(config, f"num_{split}"), np.random.default_rng([seed, number])
 
 
 def drawn(items: Sequence[Item], number: int, seed: Sequence[int], what: str) -> list[Item]:

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from fcamlib.config.sources import short_source
 from fcamlib.config.tasks import Series
-from fcamlib.data.npz import Array, Arrays, Members, checked, class_labels, load, members_of, splits_of, standardised
-from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask
+from fcamlib.data.npz import Array, Arrays, Members, checked, class_labels, load, splits_of, standardised
+from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask, generators, members_of
 from fcamlib.errors import DataError
 
 AMPLITUDE = (0.8, 1.2)  # range of a waveform's root mean square
@@ -68,12 +68,12 @@ def waveforms(num_waveforms: int, num_channels: int, length: int) -> Float[np.nd
 
 
 def _motifs(config: Series, seed: int) -> SDCTask:
-    counts = (config.num_train, config.num_validation, config.num_test)
-    drawn = [_draw(config, count, np.random.default_rng([seed, number])) for number, count in enumerate(counts)]
+    drawn = [_draw(config, count, generator) for _, count, generator in generators(config, seed)]
     windows, label, place = (np.concatenate(column) for column in zip(*drawn, strict=True))
     foreground = place[:, None] == np.arange(config.num_segments)
     names = tuple(f"motif {number}" for number in range(config.num_classes))
-    return _task(windows, label, foreground, None, members_of(np.repeat(SPLITS, counts)), names, "motifs")
+    members = members_of(np.repeat(SPLITS, [len(part[0]) for part in drawn]))
+    return _task(windows, label, foreground, None, members, names, "motifs")
 
 
 def _draw(
@@ -113,9 +113,7 @@ def _file(config: Series) -> SDCTask:
     source = config.source
     arrays = load(source, dict.fromkeys([*SERIES, *WINDOWS]))
     if ("series" in arrays) == ("windows" in arrays):
-        raise DataError(
-            f"dataset='{source}' needs one of the arrays 'series' and 'windows': add {SERIES['series'].about}."
-        )
+        raise DataError(f"dataset='{source}' needs one of the arrays 'series' and 'windows': give one of them.")
     arrays = checked(arrays, source, SERIES if "series" in arrays else WINDOWS)
     windows, foreground, mask = _cut(arrays, config) if "series" in arrays else _ready(arrays, config)
     label, names = class_labels(arrays["label"], source)
@@ -133,10 +131,8 @@ def _cut(arrays: Arrays, config: Series) -> _Cut:
     values, length = arrays["series"], config.window_length
     num_series, num_channels, samples = values.shape
     if not 0 < length <= samples:
-        raise DataError(
-            f"window_length={length} does not fit dataset='{config.source}', whose series have {samples} samples: "
-            f"choose one from 1 to {samples}."
-        )
+        fault = f"window_length={length} does not fit dataset='{config.source}'"
+        raise DataError(f"{fault}, whose series have {samples} samples: choose one from 1 to {samples}.")
     num_windows = samples // length
     shape = (num_series, num_channels, num_windows, length)
     windows = values[:, :, : num_windows * length].reshape(shape).swapaxes(1, 2)
@@ -148,10 +144,8 @@ def _cut(arrays: Arrays, config: Series) -> _Cut:
 def _ready(arrays: Arrays, config: Series) -> _Cut:
     """The same where the file holds windows."""
     if config.window_length:
-        raise DataError(
-            f"window_length={config.window_length} does not fit dataset='{config.source}', whose file holds "
-            "windows: leave it out."
-        )
+        fault = f"window_length={config.window_length} does not fit dataset='{config.source}'"
+        raise DataError(f"{fault}, whose file holds windows: leave it out.")
     windows = arrays["windows"]
     foreground = arrays.get("foreground", np.zeros(windows.shape[:2], dtype=bool))
     return windows, foreground, _mask(arrays, config.source, windows.shape[1], 1, windows.shape[1])
@@ -161,10 +155,8 @@ def _mask(arrays: Arrays, source: str, num_windows: int, step: int, longest: int
     """Windows that lie whole inside the valid length of their series."""
     length = arrays.get("length", np.full(len(arrays["label"]), longest))
     if (wrong := np.flatnonzero((length < step) | (length > longest))).size:
-        raise DataError(
-            f"dataset='{source}': series {wrong[0]} has length {length[wrong[0]]}: give {step}, which is one window, "
-            f"to {longest}, or leave the series out."
-        )
+        fault = f"dataset='{source}': series {wrong[0]} has length {length[wrong[0]]}"
+        raise DataError(f"{fault}: give {step}, which is one window, to {longest}, or leave the series out.")
     return (np.arange(1, num_windows + 1) * step)[None, :] <= length[:, None]
 
 
@@ -179,12 +171,6 @@ def _task(
 ) -> SDCTask:
     bank = Bank(torch.from_numpy(np.ascontiguousarray(windows.reshape(-1, *windows.shape[2:]))))
     segments = torch.arange(foreground.size, dtype=torch.int32).view(foreground.shape)
-    known, truth = torch.from_numpy(label), torch.from_numpy(foreground)
-    padded = None if mask is None or mask.all() else torch.from_numpy(mask)
-    splits = {}
-    for split, chosen in members.items():
-        rows = np.flatnonzero(chosen)
-        splits[split] = SDCData(
-            bank, segments[rows], known[rows], truth[rows], None if padded is None else padded[rows]
-        )
-    return SDCTask(splits, names, title)
+    truth, padded = torch.from_numpy(foreground), None if mask is None or mask.all() else torch.from_numpy(mask)
+    whole = SDCData(bank, segments, torch.from_numpy(label), truth, padded)
+    return SDCTask(whole.split(members), names, title)

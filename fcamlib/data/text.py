@@ -30,7 +30,8 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
@@ -171,32 +172,23 @@ class _Line(BaseModel):
     label: StrictStr | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)] = Field(
         description="give text or a whole number of at most 18 digits"
     )
-    rationale: list[Annotated[StrictInt, Field(ge=0, le=1)]] | None = Field(
-        None, description="give a list of 0 and 1, one a token"
+    rationale: list[Annotated[StrictInt, Field(ge=0, le=1)]] = Field(
+        [], description="give a list of 0 and 1, one a token"
     )
     split: Literal["train", "validation", "test"] | None = Field(None, description="choose train, validation or test")
+    _place: str = ""
 
     @model_validator(mode="after")
     def _check_together(self) -> _Line:
         if (self.tokens is None) == (self.text is None):
             raise ValueError("give either tokens or text, not both")
-        if self.rationale is not None and len(self.rationale) != (number := len(self.words())):
+        if self.rationale and len(self.rationale) != (number := len(self.words)):
             raise ValueError(f"field rationale has {len(self.rationale)} entries for {number} tokens: give one a token")
         return self
 
+    @cached_property
     def words(self) -> tuple[str, ...]:
         return tuple(self.tokens) if self.tokens is not None else tuple(_WORD.findall((self.text or "").lower()))
-
-
-@dataclass(frozen=True)
-class _Placed:
-    """A post before its class has a number, with the place that it stands at."""
-
-    words: tuple[str, ...]
-    label: str
-    rationale: tuple[bool, ...]
-    split: str
-    place: str
 
 
 def jsonl_corpus(source: str) -> Corpus:
@@ -208,7 +200,7 @@ def jsonl_corpus(source: str) -> Corpus:
         splits = _by_line([line for file in files.values() for line in _lines(file, source)], source)
     if not splits.get("validation"):
         splits["train"], splits["validation"] = _held_out(splits["train"], HELD_OUT)
-    names = {line.label for line in splits["train"]}
+    names = {str(line.label) for line in splits["train"]}
     if len(names) < 2:
         raise DataError(f"dataset='{source}': the training posts have {len(names)} class: give at least two.")
     for split in SPLITS:
@@ -217,16 +209,19 @@ def jsonl_corpus(source: str) -> Corpus:
     are_numbers = all(re.fullmatch(r"-?[0-9]{1,19}", name) for name in names)
     index = {name: i for i, name in enumerate(sorted(names, key=int) if are_numbers else sorted(names))}
     for line in chain.from_iterable(splits.values()):
-        if line.label not in index:
+        if str(line.label) not in index:
             known = ", ".join(index)[:200]
-            raise DataError(f"{line.place}: field label names a class that no training post has: known are {known}.")
-    posts = {split: [Post(p.words, index[p.label], p.rationale) for p in splits[split]] for split in SPLITS}
+            raise DataError(f"{line._place}: field label names a class that no training post has: known are {known}.")
+    posts = {
+        split: [Post(p.words, index[str(p.label)], tuple(map(bool, p.rationale))) for p in splits[split]]
+        for split in SPLITS
+    }
     return Corpus(posts, tuple(index), Path(source.removeprefix("text:")).stem)
 
 
-def _lines(file: Path, source: str) -> list[_Placed]:
+def _lines(file: Path, source: str) -> list[_Line]:
     """The checked lines of a file that hold a post; blank lines are passed over, posts without a word counted."""
-    placed, num_empty = [], 0
+    lines, num_empty = [], 0
     for number, content in enumerate(read_text(file, f"dataset='{source}'").split("\n"), start=1):
         if not content.strip():
             continue
@@ -235,13 +230,13 @@ def _lines(file: Path, source: str) -> list[_Placed]:
             line = _Line.model_validate_json(content)
         except ValidationError as error:
             raise DataError(f"dataset='{source}': {place}: {_fault(error)}.") from None
-        words, marks = line.words(), tuple(bool(mark) for mark in line.rationale or ())
-        num_empty += not words
-        if words:
-            placed.append(_Placed(words, str(line.label), marks, line.split or "", place))
+        line._place = place
+        num_empty += not line.words
+        if line.words:
+            lines.append(line)
     if num_empty:
         log.warning("%d posts of '%s' have no word and are left out.", num_empty, file)
-    return placed
+    return lines
 
 
 def _fault(error: ValidationError) -> str:
@@ -255,7 +250,7 @@ def _fault(error: ValidationError) -> str:
     return f"field {name} is not allowed as it is: {_Line.model_fields[name].description}"
 
 
-def _by_line(lines: list[_Placed], source: str) -> dict[str, list[_Placed]]:
+def _by_line(lines: list[_Line], source: str) -> dict[str, list[_Line]]:
     """Posts of a single file: by their field `split`, or drawn where none has it."""
     if not any(line.split for line in lines):
         rest, held_out = _held_out(lines, 2 * HELD_OUT)
@@ -263,17 +258,17 @@ def _by_line(lines: list[_Placed], source: str) -> dict[str, list[_Placed]]:
         return {"train": rest, "validation": validation, "test": test}
     for line in lines:
         if not line.split:
-            raise DataError(f"dataset='{source}': {line.place}: field split is missing, though other lines have it.")
+            raise DataError(f"dataset='{source}': {line._place}: field split is missing, though other lines have it.")
     return {split: [line for line in lines if line.split == split] for split in SPLITS}
 
 
-def _held_out(lines: list[_Placed], share: float) -> tuple[list[_Placed], list[_Placed]]:
+def _held_out(lines: list[_Line], share: float) -> tuple[list[_Line], list[_Line]]:
     """Part the lines into the rest and a `share` of each class, at least one where there are two."""
     generator = np.random.default_rng(0)  # fixed: every seed of a run holds out the same posts
     chosen: set[int] = set()
     by_class: dict[str, list[int]] = {}
     for i, line in enumerate(lines):
-        by_class.setdefault(line.label, []).append(i)
+        by_class.setdefault(str(line.label), []).append(i)
     for _, members in sorted(by_class.items()):
         number = min(max(1, round(share * len(members))), len(members) - 1)
         chosen |= {members[i] for i in generator.permutation(len(members))[:number]}

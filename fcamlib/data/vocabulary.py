@@ -29,11 +29,6 @@ def build_vocabulary(captions: Iterable[Sequence[str]], min_count: int = 1) -> t
     return (*SPECIAL, *sorted(kept, key=lambda word: (-counts[word], word)))
 
 
-def numbers_of(vocabulary: Sequence[str]) -> dict[str, int]:
-    """Number of each word of a vocabulary."""
-    return {word: number for number, word in enumerate(vocabulary)}
-
-
 def encode(words: Sequence[str], numbers: Mapping[str, int]) -> list[int]:
     """START, the words' numbers (UNKNOWN outside the vocabulary), END."""
     return [START, *(numbers.get(word, UNKNOWN) for word in words), END]

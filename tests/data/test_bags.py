@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from fcamlib import store
-from fcamlib.config import Bags, Grid
+from fcamlib.config import Bags
 from fcamlib.data.bags import SEPARATION, bags_task, centres, num_repeats_and_folds
 from fcamlib.data.sdc import SDCData, SDCTask
-from fcamlib.encoders import build_encoder
 from fcamlib.errors import DataError
 
 SIZES = {
@@ -151,14 +149,6 @@ def test_any_number_of_classes_and_a_known_foreground(tmp_path: Path) -> None:
         assert (data.foreground == torch.tensor([False, True, False])).all() and data.mask is None
 
 
-def test_runs_on_clouds_learn_where_the_label_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
-    given = {"dataset": "clouds", "paradigms": "lvml", "encoder": "mlp", "epochs": 8}
-    for config in Grid.of(given).configs():
-        test = store.get(config).summary["splits"]["test"]
-        assert test["accuracy"] > 0.75 and test["focus_accuracy"] > 0.7 and test["auc"] > 0.85
-
-
 def test_folds_and_repeats_that_do_not_exist_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"^repeat=2 is not in dataset='bags:.*mine.npz': choose 0 to 1\.$"):
         loaded(tmp_path, content(), repeat=2)
@@ -171,11 +161,3 @@ def test_a_bag_of_5000_instances_beside_one_of_one(tmp_path: Path) -> None:
     arrays = {"features": np.arange(2.0 * len(bag)).reshape(-1, 2), "bag": bag, "label": np.arange(20) % 2}
     sizes = [loaded(tmp_path, arrays, fold=fold).splits["test"].num_segments for fold in range(10)]
     assert sorted(sizes)[-2:] == [1, 5_000]
-
-
-def test_the_encoder_maps_each_instance_alone() -> None:
-    encoder, shape = build_encoder("mlp", clouds(num_train=10), torch.Generator().manual_seed(0), torch.float64)
-    first, second = torch.randn(2, 4, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    together = encoder(torch.cat([first, second]))
-    assert shape == (64,) and together.shape == (8, 64)
-    torch.testing.assert_close(together, torch.cat([encoder(first), encoder(second)]))

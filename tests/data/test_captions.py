@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +65,7 @@ def picture(number: int, split: str) -> Json:
 
 
 def box(number: int, image_id: int, category: int, edges: list[float]) -> Json:
-    return {
-        "id": number,
-        "image_id": image_id,
-        "category_id": category,
-        "bbox": edges,
-        "iscrowd": 0,
-        "segmentation": [],
-    }
+    return {"id": number, "image_id": image_id, "category_id": category, "bbox": edges, "segmentation": []}
 
 
 @pytest.fixture
@@ -162,7 +154,7 @@ def test_fewer_pictures_are_drawn_by_seed_and_long_captions_cut(
     assert data["train"].tokens.shape == (4, 6) and "captions are longer than max_words=4 and are cut" in caplog.text
     assert len(data["train"].references[0][1]) == 5
     for parameters, message in (
-        ({"num_validation": 5}, r"num_validation=5 leaves no training picture of the 5 of"),
+        ({"num_validation": 5}, r"num_validation=5 leaves no picture of dataset='.*' for training, which has 5"),
         ({"num_train": 4}, r"4 training pictures of .* are asked for, and there are 3"),
         ({"num_test": 3}, r"3 test pictures of .* are asked for, and there are 2"),
     ):
@@ -312,140 +304,79 @@ def test_what_is_left_out_is_counted(layout: Layout, caplog: pytest.LogCaptureFi
     ]
 
 
-def cut(root: Path) -> None:
-    file = root / "annotations" / "captions_train2014.json"
-    file.write_bytes(file.read_bytes()[:300])
-
-
-def remove(place: str) -> Callable[[Path], None]:
-    def change(root: Path) -> None:
-        path = root / place
-        path.unlink() if path.is_file() else path.rename(root / "elsewhere")
-
-    return change
-
-
-def put(place: str, content: bytes) -> Callable[[Path], None]:
-    def change(root: Path) -> None:
-        (root / place).write_bytes(content)
-
-    return change
-
-
-def with_size(width: int, height: int) -> Callable[[Path], None]:
-    return lambda root: Image.new("RGB", (width, height)).save(root / "train2014" / file_name(9, "train2014"))
-
-
+WORDS = "annotations/captions_train2014.json"
 PICTURE = f"train2014/{file_name(9, 'train2014')}"
 
 
 @pytest.mark.parametrize(
-    "change, message",
+    ("place", "content", "message"),
     [
-        (
-            remove("train2014"),
-            r"there is no '.*train2014': unpack http://images.cocodataset.org/zips/train2014.zip into",
-        ),
-        (
-            remove("annotations/instances_val2014.json"),
-            r"instances_val2014.json': unpack .*annotations_trainval2014.zip",
-        ),
-        (cut, r"captions_train2014.json': it is not JSON \(EOF while parsing"),
-        (put("annotations/captions_train2014.json", b""), r"captions_train2014.json' is empty"),
-        (put("annotations/captions_train2014.json", b"[]"), r"captions_train2014.json': it is not a JSON object"),
-        (
-            put("annotations/captions_val2014.json", b'{"images": []}'),
-            r"val2014.json': field annotations: field required",
-        ),
-        (
-            put("annotations/captions_val2014.json", b'{"images": [], "annotations": []}'),
-            r"captions_val2014.json' has no picture with a caption",
-        ),
-        (remove(PICTURE), r"1 of 3 pictures are missing, the first is '.*0009.png': unpack .*/train2014.zip anew"),
-        (
-            put(PICTURE, b"\x89PNG\r\n\x1a\n broken"),
-            r"the picture '.*0009.png' cannot be read \(.*\): mend or remove it",
-        ),
-        (put(PICTURE, b""), r"the picture '.*0009.png' cannot be read"),
-        (with_size(40, 80), r"0009.png' is 40 x 80 pixels, and its boxes were drawn on 80 x 40"),
+        ("train2014", None, "there is no '.*train2014': unpack http://images.cocodataset.org/zips/train2014.zip into"),
+        ("annotations/instances_val2014.json", None, "instances_val2014.json': unpack .*annotations_trainval2014.zip"),
+        (WORDS, b'{"images": [', r"captions_train2014.json': it is not JSON \(EOF while parsing"),
+        (WORDS, b"", "captions_train2014.json' is empty"),
+        (WORDS, b"[]", "captions_train2014.json': it is not a JSON object"),
+        (WORDS, b'{"images": []}', "train2014.json': field annotations: field required"),
+        (WORDS, b'{"images": [], "annotations": []}', "captions_train2014.json' has no picture with a caption"),
+        (PICTURE, None, r"1 of 3 pictures are missing, the first is '.*0009.png': unpack .*/train2014.zip anew"),
+        (PICTURE, b"\x89PNG\r\n\x1a\n broken", r"the picture '.*0009.png' cannot be read \(.*\): mend or remove it"),
+        (PICTURE, b"", "the picture '.*0009.png' cannot be read"),
+        (PICTURE, b"P6 40 80 255\n" + bytes(9_600), "png' is 40 x 80 pixels, and its boxes were drawn on 80 x 40"),
     ],
 )
 def test_missing_and_broken_files_are_one_sentence(
-    layout: Layout, change: Callable[[Path], None], message: str
+    layout: Layout, place: str, content: bytes | None, message: str
 ) -> None:
     source = layout.write()
-    change(layout.root)
+    path = layout.root / place
+    if content is not None:
+        path.write_bytes(content)
+    elif path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
     with pytest.raises(DataError, match=message) as caught:
         task_of(source)
     assert "\n" not in str(caught.value)
 
 
-def _images(files: dict[str, Json]) -> None:
-    files["captions_train2014"]["images"].append(picture(7, "train2014"))
-
-
-def _bbox(files: dict[str, Json]) -> None:
-    files["instances_train2014"]["annotations"][1]["bbox"] = [1, 2, 3]
-
-
-def _text(files: dict[str, Json]) -> None:
-    files["captions_train2014"]["annotations"][3]["caption"] = None
-
-
-def _category(files: dict[str, Json]) -> None:
-    files["instances_val2014"]["categories"][0]["name"] = "wolf"
-
-
-def _shared(files: dict[str, Json]) -> None:
-    for kind in ("captions", "instances"):
-        files[f"{kind}_val2014"]["images"].append(picture(58, "train2014"))
-    files["captions_val2014"]["annotations"].append({"id": 70, "image_id": 58, "caption": "a dog"})
-
-
-def _number(files: dict[str, Json]) -> None:
-    files["captions_train2014"]["images"][0]["id"] = 2**63
-
-
-def _width(files: dict[str, Json]) -> None:
-    files["captions_train2014"]["images"][0]["width"] = 0
-
-
-def _huge(files: dict[str, Json]) -> None:
-    files["instances_train2014"]["images"][0]["width"] = 10**400
-
-
-def _edge(files: dict[str, Json]) -> None:
-    files["instances_train2014"]["annotations"][0]["bbox"][2] = float("inf")
-
-
-def _outside(files: dict[str, Json]) -> None:
-    files["captions_train2014"]["images"][0]["file_name"] = "../secret.png"
-
-
-def _nul(files: dict[str, Json]) -> None:
-    files["captions_train2014"]["images"][0]["file_name"] = "a\0.png"
-
-
 @pytest.mark.parametrize(
-    "change, message",
+    ("changes", "message"),
     [
-        (_images, r"captions_train2014.json': id 7 stands 2 times in 'images'"),
-        (_bbox, r"instances_train2014.json': field annotations.1.bbox.3: field required"),
-        (_text, r"captions_train2014.json': field annotations.3.caption: input should be a valid string"),
-        (_category, r"train2014 and val2014 have other categories"),
-        (_shared, r"image id 58 is in both train2014 and val2014: a picture cannot be for training and for testing"),
-        (_number, r"field images.0.id: input should be less than 9223372036854775808"),
-        (_width, r"field images.0.width: input should be greater than or equal to 1"),
-        (_huge, r"field images.0.width: input should be less than or equal to 1000000"),
-        (_edge, r"field annotations.0.bbox.2: input should be"),
-        (_outside, r"file_name '../secret.png' leaves the folder of the pictures"),
-        (_nul, r"file_name .* leaves the folder of the pictures"),
+        ({"captions_train2014 images 0": picture(7, "train2014")}, "train2014.json': id 7 stands 2 times in 'images'"),
+        (
+            {"instances_train2014 annotations 1 bbox": [1, 2, 3]},
+            "instances_train2014.json': field annotations.1.bbox.3",
+        ),
+        (
+            {"captions_train2014 annotations 3 caption": None},
+            "field annotations.3.caption: input should be a valid str",
+        ),
+        ({"instances_val2014 categories 0 name": "wolf"}, "train2014 and val2014 have other categories"),
+        (
+            {"captions_val2014 images 0 id": 58, "captions_val2014 annotations 0 image_id": 58},
+            "image id 58 is in both train2014 and val2014",
+        ),
+        ({"captions_train2014 images 0 id": 2**63}, "field images.0.id: input should be less than 9223372036854775808"),
+        ({"captions_train2014 images 0 width": 0}, "field images.0.width: input should be greater than or equal to 1"),
+        (
+            {"instances_train2014 images 0 width": 10**400},
+            "images.0.width: input should be less than or equal to 1000000",
+        ),
+        ({"instances_train2014 annotations 0 bbox 2": float("inf")}, "field annotations.0.bbox.2: input should be"),
+        ({"captions_train2014 images 0 file_name": "../secret.png"}, "file_name '../secret.png' leaves the folder of"),
+        ({"captions_train2014 images 0 file_name": "a\0.png"}, "file_name .* leaves the folder of the pictures"),
     ],
 )
 def test_faults_in_the_annotations_are_one_sentence_with_the_place(
-    layout: Layout, change: Callable[[dict[str, Json]], None], message: str
+    layout: Layout, changes: dict[str, Any], message: str
 ) -> None:
-    change(layout.files)
+    for place, value in changes.items():
+        name, *path, last = (int(part) if part.isdigit() else part for part in place.split())
+        entry: Any = layout.files[str(name)]
+        for part in path:
+            entry = entry[part]
+        entry[last] = value
     with pytest.raises(DataError, match=message) as caught:
         task_of(layout.write())
     assert "\n" not in str(caught.value)

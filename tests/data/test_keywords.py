@@ -60,11 +60,3 @@ def test_filler_follows_zipfs_law(corpus: Corpus) -> None:
     for rank in (1, 2, 4):
         share = counts[filler_words()[rank - 1]] / total
         assert share == pytest.approx(wanted / rank, rel=0.2)
-
-
-def test_seeds_draw_posts_and_not_the_language(corpus: Corpus) -> None:
-    assert keyword_corpus(SIZES, LONGEST, seed=0) == corpus
-    other = keyword_corpus(SIZES, LONGEST, seed=1)
-    assert other.splits["train"] != corpus.splits["train"]
-    train = {post.tokens for post in corpus.splits["train"]}
-    assert sum(post.tokens in train for post in corpus.splits["test"]) == 0

@@ -49,13 +49,3 @@ def test_backgrounds_are_drawn_from_a_pool_of_the_stated_size_and_splits_share_n
     pools = [set(segments_of(task, split)[:, 1:, 3].flatten().tolist()) for split in task.splits]
     assert [len(pool) for pool in pools] == [7, 7, 7] and len(set.union(*pools)) == 21
     assert len(task.bank.values) == 600 + 50 + 70 + 21
-
-
-def test_seeds_draw_different_data_and_the_same_seed_the_same() -> None:
-    first, again, other = (orthogonal_task(SMALL, seed) for seed in (0, 0, 1))
-    assert bool((first.bank.values == again.bank.values).all())
-    assert bool((first.splits["train"].segments == again.splits["train"].segments).all())
-    assert bool((first.splits["train"].label != other.splits["train"].label).any())
-    silent = SMALL.model_copy(update={"foreground_variance": 0.0, "background_variance": 0.0})
-    values = segments_of(orthogonal_task(silent, 0), "test")
-    assert float(values[:, 1:].abs().max()) == 0.0 and bool((values[:, 0].sum(dim=1) == 1.0).all())

@@ -23,7 +23,7 @@ from fcamlib.config import Mosaics
 from fcamlib.data import files, pictures
 from fcamlib.data.files import content_hash
 from fcamlib.data.mosaics import mosaic_task
-from fcamlib.data.pictures import CIFAR, CIFAR100_FOREGROUND, Cifar, as_shown, cifar_state, load_pictures, source_title
+from fcamlib.data.pictures import CIFAR, CIFAR100_FOREGROUND, Cifar, as_shown, cifar_state, load_pictures
 from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import DataError
 
@@ -235,11 +235,6 @@ def test_names_with_a_dot_are_no_data_and_other_files_are_named(folder: Path, ca
     assert content_hash(folder) != hash_before
 
 
-def test_titles_of_sources() -> None:
-    found = [source_title(s) for s in ("digits", "cifar10", "cifar100", "folder:/a/cifar10-jpeg", "folder:/a/birds")]
-    assert found == ["digits", "CIFAR-10", "CIFAR-100", "CIFAR-10 (JPEG copy)", "birds"]
-
-
 def damage(folder: Path, what: str) -> None:
     cow = folder / "train" / "cow"
     if what in ("no test", "no folder"):
@@ -286,7 +281,7 @@ def bomb() -> bytes:
         ("emptied", {}, "the picture '{0}/train/cow/2.png' cannot be read (it is no picture): mend or"),
         ("cut off", {}, "the picture '{0}/train/cow/2.png' cannot be read ("),
         ("few", {}, "class 'bee' has no picture left for train: give at least two training pictures and one test"),
-        ("empty class", {}, "dataset='folder:{0}': class 'cow' has no picture in test/: give it one or remove it."),
+        ("empty class", {}, "dataset='folder:{0}': class 'cow' has no picture in test/: give it one."),
         ("no class", {}, "dataset='folder:{0}': '{0}/train' has no class: put pictures into train/<class>/."),
         ("pipe", {}, "the picture '{0}/train/cow/9.png' cannot be read (it is no regular file): mend or remove it."),
         ("odd name", {}, "dataset='folder:{0}': the class '\\udcff' of train/ is not readable text: rename it."),

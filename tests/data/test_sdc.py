@@ -43,12 +43,6 @@ def test_pictures_become_channels_first_and_scaled(pictures: Bank) -> None:
         assert rows.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
 
 
-def test_black_is_minus_one_and_white_plus_one() -> None:
-    bank = Bank(torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1), 2 / 255, -1.0, pictures=True)
-    for dtype in (torch.float32, torch.float64):
-        assert_close(bank.rows(torch.tensor([0, 1]), dtype).flatten(), torch.tensor([-1.0, 1.0], dtype=dtype))
-
-
 def test_rows_leave_the_bank_as_it_was() -> None:
     bank = Bank(torch.ones(2, 7), scale=3.0, shift=4.0)
     assert_close(bank.rows(torch.tensor([0, 1]), torch.float32), torch.full((2, 7), 7.0))

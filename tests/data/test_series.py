@@ -82,16 +82,6 @@ def test_waveforms_have_unit_energy_differ_and_are_the_same_for_every_seed() -> 
     np.testing.assert_allclose((shapes**2).mean(axis=(1, 2)), 1.0)
     flat = shapes.reshape(6, -1) / np.linalg.norm(shapes.reshape(6, -1), axis=1, keepdims=True)
     assert np.abs(flat @ flat.T - np.eye(6)).max() < 0.9
-    np.testing.assert_array_equal(shapes, waveforms(6, 2, 24))
-
-
-def test_a_seed_gives_the_same_series_and_another_seed_and_split_others() -> None:
-    first, again, other = motifs(0), motifs(0), motifs(1)
-    assert torch.equal(first.bank.values, again.bank.values) and not torch.equal(first.bank.values, other.bank.values)
-    train, test = (windows_of(first.splits[name]) for name in ("train", "test"))
-    assert not np.array_equal(train[:11], test)
-    counts = np.bincount(motifs(num_train=4_000).splits["train"].label.numpy())
-    assert np.abs(counts / 4_000 - 0.25).max() < 0.03
 
 
 # --- a user's file ----------------------------------------------------------------------------------------------------

@@ -119,12 +119,6 @@ def test_classes_go_by_value_where_all_are_whole_numbers(tmp_path: Path, labels:
     assert list(jsonl_corpus(put(tmp_path, train=lines, test=lines)).class_names) == order
 
 
-def test_a_vocabulary_without_a_word_is_one_sentence() -> None:
-    sizes = {"num_train": 9, "num_validation": 2, "num_test": 2, "max_tokens": 8}
-    with pytest.raises(DataError, match=r"^min_count=1,000,000 leaves no word of dataset='keywords': no word of"):
-        text_task(Text(source="keywords", min_count=10**6, **sizes), 0)
-
-
 def test_other_files_beside_the_known_ones_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     source = put(tmp_path, train=TRAIN, test=TEST, val=TEST)
     (tmp_path / ".hidden.jsonl").touch()
@@ -164,10 +158,7 @@ def test_one_file_is_divided_by_its_field_or_drawn(tmp_path: Path) -> None:
         (b'{"label": "food", "text": "a", "tokens": ["a"]}', r"line 2 of .*: give either tokens or text, not both"),
         (b'{"label": "food", "tokens": "a b"}', r"line 2 of .*: field tokens is not allowed as it is: give a list"),
         (b'{"label": "food", "tokens": [1]}', r"line 2 of .*: field tokens is not allowed as it is: give a list"),
-        (
-            b'{"label": 0.5, "tokens": ["a"]}',
-            r"line 2 of .*: field label is not allowed as it is: give text or a whole",
-        ),
+        (b'{"label": 0.5, "tokens": ["a"]}', r"field label is not allowed as it is: give text or a whole"),
         (b'{"label": null, "tokens": ["a"]}', r"line 2 of .*: field label is not allowed as it is"),
         (b'{"label": "food", "tokens": ["a"], "rationale": [2]}', r"field rationale is not allowed .* list of 0 and 1"),
         (b'{"label": "food", "tokens": ["a"], "rationale": [1, 0]}', r"field rationale has 2 entries for 1 tokens"),
@@ -229,8 +220,15 @@ def test_noise_changes_the_stated_share_of_training_labels_alone() -> None:
     assert noisy.title == "keywords (20% of training labels changed)"
 
 
-def test_generated_posts_need_sizes() -> None:
-    with pytest.raises(DataError, match="num_train=0 is not allowed with dataset='keywords'"):
-        text_task(Text(source="keywords"), 0)
-    with pytest.raises(DataError, match="dataset='digits' is unknown"):
-        text_task(Text(source="digits"), 0)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_train": 0}, "num_train=0 is not allowed with dataset='keywords'"),
+        ({"source": "digits"}, "dataset='digits' is unknown"),
+        ({"min_count": 10**6}, "min_count=1,000,000 leaves no word of dataset='keywords': no word of the training"),
+    ],
+)
+def test_parameters_that_cannot_be_are_one_sentence(changes: dict[str, Any], message: str) -> None:
+    sizes = {"source": "keywords", "num_train": 9, "num_validation": 2, "num_test": 2, "max_tokens": 8}
+    with pytest.raises(DataError, match=rf"^{message}"):
+        text_task(Text(**sizes | changes), 0)

@@ -15,7 +15,6 @@ from fcamlib.data.vocabulary import (
     build_vocabulary,
     decode,
     encode,
-    numbers_of,
     words_of,
 )
 
@@ -53,7 +52,7 @@ def test_words_go_by_frequency_then_spelling_and_rare_ones_are_left_out() -> Non
 
 def test_numbers_and_back() -> None:
     vocabulary = build_vocabulary([("a", "dog", "a"), ("a", "cat")])
-    numbers = numbers_of(vocabulary)
+    numbers = {word: number for number, word in enumerate(vocabulary)}
     assert vocabulary == ("<pad>", "<start>", "<end>", "<unk>", "a", "cat", "dog")
     assert (PAD, START, END, UNKNOWN) == (0, 1, 2, 3)
     assert encode(("a", "dog", "ran"), numbers) == [1, 4, 6, 3, 2]
