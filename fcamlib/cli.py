@@ -12,45 +12,37 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import update_wrapper
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import TYPE_CHECKING, Any
 
 import click
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from fcamlib import __version__, paths
 from fcamlib.config import (
     STUDIES,
     CaptionGrid,
-    CaptionModel,
     Config,
     Folds,
     Grid,
     Parameters,
-    Run,
     StudyGrid,
-    Sweep,
     SweepGrid,
-    TaskParameters,
-    Training,
     read,
     read_yaml,
-    written,
 )
 from fcamlib.errors import DivergenceError, StoreError, UserError, is_out_of_memory, one_line, shown
+from fcamlib.options import GROUPS, ONE_RUN, Command, group_of, known_of, option
+from fcamlib.showing import as_line_of_json, bar, in_words
 
 if TYPE_CHECKING:
-    from fcamlib.store import Progress, Result, Row
+    from fcamlib.store import Result
 
-GROUPS = ("Task", "Training", "Networks", "Computation")
-ONE_RUN = {"paradigms": "paradigm", "seeds": "seed"}  # what `fcam run` takes one of, and its name there
 PROFILES = Path("notebooks/profiles")  # in a source checkout: profiles that go by their name
-MEASURES = {"accuracy": "test accuracy", "focus_accuracy": "focus accuracy", "saif": "SAIF"}
-OF_CAPTIONS = {"bleu1": "BLEU-1", "bleu4": "BLEU-4", "a_z": "a_z", "s_y": "s_y", "saif": "SAIF"}
+ADDRESS_SPACE = 4 * 2**30  # bytes that PyTorch and a small run take
 Given = dict[str, Any]
 
 
@@ -62,15 +54,14 @@ class Commands(click.Group):
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
+        status = 2
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            said, status = (
-                "interrupted; what is stored stays, and the same command goes on from the last checkpoint.",
-                130,
-            )
+            said = "interrupted; what is stored stays, and the same command goes on from the last checkpoint."
+            status = 130
         except UserError as error:
-            said, status = one_line(error), 2
+            said = one_line(error)
         except Exception as error:
             if is_out_of_memory(error):
                 why = f" ({shown(one_line(error))})" if str(error).strip() else ""
@@ -79,23 +70,21 @@ class Commands(click.Group):
                 said = f"'{shown(error.filename)}' cannot be used ({error.strerror})."
             else:
                 raise
-            status = 2
         click.echo(f"fcam: {said}", err=True)
         ctx.exit(status)
 
 
-class Command(click.Command):
-    """A command whose help lists its options by group."""
+def require_address_space() -> None:
+    """Refuse a limit below which PyTorch's libraries end the process without a word."""
+    with suppress(ImportError):  # Windows has no such limits
+        import resource
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section for each group, options without one first."""
-        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
-        for parameter in self.get_params(ctx):
-            if record := parameter.get_help_record(ctx):
-                sections.setdefault(getattr(parameter, "group", "Options"), []).append(record)
-        for title, records in sections.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if 0 <= limit < ADDRESS_SPACE:
+            raise UserError(
+                f"memory is limited to {limit / 2**30:.1f} GiB of addresses (ulimit -v), and PyTorch needs "
+                f"{ADDRESS_SPACE / 2**30:.0f}: raise the limit, or remove it."
+            )
 
 
 def _show_version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
@@ -130,102 +119,39 @@ def main() -> None:
         logging.getLogger("fcamlib").setLevel(logging.INFO)
 
 
-# --- options from the fields of parameters ----------------------------------------------------------------------------
+# --- what every command that trains does ------------------------------------------------------------------------------
+
+FLAGS = {
+    "--list list_only": "show what is stored, what would be computed and how long, and stop",
+    "--estimate estimate": "the same, after a few training steps have been timed",
+    "--fresh fresh": "compute even what the store has",
+    "--live live": "leave out recorded results: take from the store, or compute",
+    "--json as_json": "print each result as one line of JSON",
+}
 
 
-def fields_of(model: type[Parameters]) -> dict[str, FieldInfo]:
-    """The parameters of every data source."""
-    if not issubclass(model, TaskParameters):
-        return dict(model.model_fields)
-    fields: dict[str, FieldInfo] = {}
-    for kind, source in model.sources().items():
-        fields = {**model.known(f"{kind}:x" if source.path else kind), **fields}
-    return fields
-
-
-def _group(model: type[Parameters], name: str) -> str:
-    if name not in model.model_fields or name in ("num_segments", "dataset"):
-        return "Task"
-    if name.rstrip("s").endswith("network") or name == "encoder" or name in CaptionModel.model_fields:
-        return "Networks"
-    return "Computation" if name in Training.model_fields and name not in ("batch_size", "keep") else "Training"
-
-
-def _default(model: type[Parameters], name: str, field: FieldInfo) -> str:
-    """The default; where data sources have their own, that of the first."""
-    if name == "dataset":
-        return getattr(model, "usual", "")
-    found = {"": field.default}
-    if issubclass(model, TaskParameters):
-        given = {kind: model.known(f"{kind}:x" if source.path else kind) for kind, source in model.sources().items()}
-        found = {kind: model.defaults(kind).get(name, own[name].default) for kind, own in given.items() if name in own}
-    kind, value = next(((kind, value) for kind, value in found.items() if _plain(value)), ("", ""))
-    return _plain(value) + (f" for {kind}" if len(set(found.values())) > 1 and _plain(value) else "")
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if value in (0, "", ()) or value is PydanticUndefined:
-        return ""
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def option(model: type[Parameters], name: str, field: FieldInfo, called: Mapping[str, str], also: bool) -> click.Option:
-    """The option of a parameter, whose value stays text; `called` names it otherwise, or `also` so."""
-    one = name in called and not also
-    names = [f"--{called.get(name, name).replace('_', '-')}", *([f"--{name.replace('_', '-')}"] if also else [])]
-    about, _, default = (field.description or "").partition("; default ")
-    default = default or _default(model, name, field)
-    if one:
-        default = {"paradigms": "hybrid", "seeds": "0"}[name]
-    if name == "dataset" and issubclass(model, TaskParameters):
-        about = f"one of {', '.join(written(model.sources()))}"
-    annotation: Any = field.annotation
-    kind = {int: "N", float: "X", bool: "true|false"}.get(annotation, "NAME")
-    kind = "NAME" if one and name == "paradigms" else "N" if one else kind
-    if not one and get_origin(annotation) is tuple:
-        kind = "A,B,..."
-    found = click.Option(
-        list(dict.fromkeys((*names, name))), metavar=kind, help=about + (f"  [default: {default}]" if default else "")
-    )
-    vars(found)["group"] = _group(model, name)
-    return found
-
-
-def training(
-    model: type[Parameters], estimate: bool = True, called: Mapping[str, str] | None = None, also: bool = False
-) -> Callable[[Callable[..., Sequence[Config]]], click.Command]:
+def training(model: type[Parameters], one: bool = False) -> Callable[[Callable[..., Sequence[Config]]], click.Command]:
     """A command that computes, or looks up, the configs that the decorated function makes of the given parameters."""
-    fields = fields_of(model)
+    fields = {name: field for known in reversed(known_of(model).values()) for name, field in known.items()}
 
     def decorate(make: Callable[..., Sequence[Config]]) -> click.Command:
-        def command(
-            fresh: bool, live: bool, list_only: bool, as_json: bool, estimate: bool = False, **options: Any
-        ) -> None:
+        def command(list_only: bool, estimate: bool, fresh: bool, live: bool, as_json: bool, **options: Any) -> None:
             given = {name: value for name in fields if (value := options.pop(name)) is not None}
             configs = make(given, **options)
-            if list_only or estimate:
-                from fcamlib.estimate import listing
-
-                for line in listing(configs, estimate):
-                    click.echo(line)
-            else:
+            if not (list_only or estimate):
                 compute(configs, fresh, as_json, not live)
+                return
+            if estimate:
+                require_address_space()
+            from fcamlib.estimate import listing
+
+            for line in listing(configs, estimate):
+                click.echo(line)
 
         done = main.command(cls=Command)(update_wrapper(command, make))
-        flags = {
-            "--list list_only": "show what is stored, what would be computed and how long, and stop",
-            "--estimate estimate": "the same, after a few training steps have been timed",
-            "--fresh fresh": "compute even what the store has",
-            "--live live": "leave out recorded results: take from the store, or compute",
-            "--json as_json": "print each result as one line of JSON",
-        }
-        if not estimate:
-            del flags["--estimate estimate"]
-        done.params += [click.Option(names.split(), is_flag=True, help=about) for names, about in flags.items()]
-        ordered = sorted(fields, key=lambda name: GROUPS.index(_group(model, name)))
-        done.params += [option(model, name, fields[name], called or {}, also and name in ONE_RUN) for name in ordered]
+        done.params += [click.Option(names.split(), is_flag=True, help=about) for names, about in FLAGS.items()]
+        ordered = sorted(fields, key=lambda name: GROUPS.index(group_of(model, name)))
+        done.params += [option(model, name, fields[name], one) for name in ordered]
         return done
 
     return decorate
@@ -243,6 +169,7 @@ def compute(configs: Sequence[Config], fresh: bool, as_json: bool, recorded: boo
         try:
             result = None if fresh else store.find(config, recorded, report=False)  # answers without importing torch
             if result is None:
+                require_address_space()
                 from fcamlib.numerics import keep_freed_memory
 
                 keep_freed_memory()
@@ -260,92 +187,10 @@ def compute(configs: Sequence[Config], fresh: bool, as_json: bool, recorded: boo
         click.get_current_context().exit(1)
 
 
-@contextmanager
-def bar(config: Config) -> Iterator[Progress | None]:
-    """A bar of the epochs or trainings on standard error; None without a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(stderr=True)
-    console.print(config.name, highlight=False)
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=16), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-        task = progress.add_task("loading data", total=config.steps)
-
-        def on_row(row: Row) -> None:
-            done = steps_done(config, row, int(progress.tasks[0].completed))
-            progress.update(task, completed=done, description=described(row))
-
-        yield on_row
-
-
-def steps_done(config: Config, row: Row, before: int) -> int:
-    """How many of `config.steps` are behind when `row` is measured, also where a run resumes or a rate diverges."""
-    if not isinstance(config, Run):
-        return row.get("epoch", before + 1)
-    earlier, phase = config.phases[: row["phase"]], config.phases[row["phase"]]
-    epoch = row["epoch"] - sum(one.epochs for one in earlier)
-    losers = len(phase.learning_rates) - 1
-    searched = phase.learning_rates.index(row["learning_rate"]) if epoch <= phase.compared_after else losers
-    return sum(one.steps for one in earlier) + searched * phase.compared_after + epoch
-
-
-def described(row: Row) -> str:
-    """A row in a few words, such as "soft 0.05 accuracy 0.931"."""
-    names = ("paradigm", "method", "learning_rate")
-    words = [f"{row[name]:g}" if name == "learning_rate" else row[name] for name in names if row.get(name)]
-    measures = ("validation_accuracy", "accuracy", "train_accuracy", "train_loss", "loss")
-    for name in [name for name in measures if isinstance(row.get(name), float)][:1]:
-        words.append(f"{name.rsplit('_', 1)[-1]} {row[name]:.3f}")
-    return " ".join(words)
-
-
-def as_line_of_json(result: Result) -> str:
-    """Name, folder and summary, or the rows of what is a table: of a sweep its last epoch."""
-    content = {"name": result.folder.name, "folder": str(result.folder)}
-    if "splits" in result.summary:
-        return json.dumps(content | result.summary)
-    rows, name = result.history, "rows"
-    if isinstance(result.config, Sweep):
-        rows, name = rows[rows["epoch"] == result.config.epochs], "last"
-    return json.dumps(content | {name: json.loads(rows.to_json(orient="records"))})
-
-
-def in_words(result: Result) -> str:
-    """The test measures of a run, or the table of what holds many trainings."""
-    config, where = result.config, f"in {result.folder}"
-    if test := result.summary.get("splits", {}).get("test"):
-        titles = OF_CAPTIONS if "bleu4" in test else MEASURES
-        found = ", ".join(f"{title} {test[name]:.3f}" for name, title in titles.items() if name in test)
-        return f"{config.name}: {found} (n = {test['n']}), {where}"
-    from fcamlib.tables import METRICS, TRUTHLESS, frame, means
-
-    if isinstance(config, Sweep):
-        last = result.history[result.history["epoch"] == config.epochs]
-        table = last.groupby(["paradigm", "alpha"], sort=False)[["loss", "incentive_exact"]].mean().reset_index()
-        text = table.rename(columns={"incentive_exact": "incentive"}).round(4).to_string(index=False)
-        return f"{text}\n\n{config.name}: means over {len(config.seeds)} seeds, {where}"
-    if seeds := getattr(config, "seeds", ()):
-        text = means(frame([result]), measures=METRICS).to_string()
-        return f"{text}\n\n{config.name}: means and 95 % t-intervals over {len(seeds)} seeds, {where}"
-    text = means(frame([result]), measures=TRUTHLESS, spread="sd").to_string()
-    return f"{text}\n\n{config.name}: means and standard deviations over repeats, {where}"
-
-
 # --- the commands that train ------------------------------------------------------------------------------------------
 
 
-@training(Grid, called=ONE_RUN)
+@training(Grid, one=True)
 @click.option("--config", "files", type=Path, multiple=True, metavar="FILE",
               help="a result's config.json, in place of the options; may be given several times")  # fmt: skip
 def run(given: Given, files: tuple[Path, ...]) -> Sequence[Config]:
@@ -428,15 +273,13 @@ def study(given: Given, name: str | None) -> Sequence[Config]:
     \b
     Examples:
       fcam study scale --list
-      fcam study --num-segments 5,20,100 --seeds 0,1,2
       fcam study --focus-networks linear,mlp:1x32 --classification-networks mlp:1x8,mlp:2x64:layer
       fcam study --paradigms soft,hard,hybrid --soft-shares 0.25,0.5,0.75
-      fcam study --paradigms soft,hybrid --each-learning-rate 0.01,0.03,0.1
     """
     return [StudyGrid.of({**STUDIES.get(name or "", {}), **given}).config()]
 
 
-@training(SweepGrid, estimate=False)
+@training(SweepGrid)
 def sweep(given: Given) -> Sequence[Config]:
     """Train the classifier at fixed attention weights.
 
@@ -446,13 +289,12 @@ def sweep(given: Given) -> Sequence[Config]:
     \b
     Examples:
       fcam sweep                               the paper's linear orthogonal task
-      fcam sweep --dataset digits --seeds 0,1,2
       fcam sweep --dataset folder:PATH --foreground airplane,automobile,bird --epochs 40
     """
     return [SweepGrid.of(given).config()]
 
 
-@training(CaptionGrid, estimate=False, called=ONE_RUN, also=True)
+@training(CaptionGrid)
 def caption(given: Given) -> Sequence[Config]:
     """Train a captioning model with attention over regions.
 
@@ -463,13 +305,12 @@ def caption(given: Given) -> Sequence[Config]:
     \b
     Examples:
       fcam caption --paradigm hybrid --seed 0            generated scenes
-      fcam caption --paradigm soft,hard,hybrid --seed 0,1,2
       fcam caption --dataset coco:PATH --device cuda     MSCOCO 2014 in PATH
     """
     return CaptionGrid.of(given).configs()
 
 
-@training(Folds, estimate=False)
+@training(Folds)
 def crossval(given: Given) -> Sequence[Config]:
     """Compare the paradigms on your own bags by cross-validation.
 
@@ -499,19 +340,15 @@ def list_results(as_json: bool) -> None:
     from fcamlib import store
     from fcamlib.tables import results_table
 
-    results: list[Result] = [*store.every(), *store.every(recorded=True)]
-    found = {result.folder.name: result for result in results}
-    ordered = sorted(found.values(), key=lambda result: result.folder.name)
-    groups = sorted({result.config.group for result in ordered}, key=lambda group: (group != Run.group, group))
+    found: list[Result] = [*store.every(), *store.every(recorded=True)]
+    once = sorted({one.folder.name: one for one in found}.values(), key=lambda one: (one.config.group, one.folder.name))
+    groups = {group: list(results) for group, results in groupby(once, key=lambda one: one.config.group)}
     if as_json:
-        entries = [{"name": one.folder.name, "group": one.config.group, "folder": str(one.folder)} for one in ordered]
-        click.echo(json.dumps([entry | one.summary for entry, one in zip(entries, ordered, strict=True)]))
-    elif not ordered:
-        click.echo("No run is stored yet: `fcam run` trains one.")
+        about = [{"name": one.folder.name, "group": one.config.group, "folder": str(one.folder)} for one in once]
+        click.echo(json.dumps([entry | one.summary for entry, one in zip(about, once, strict=True)]))
     else:
-        of_group = {group: [one for one in ordered if one.config.group == group] for group in groups}
-        tables = [f"{group}\n{results_table(of_group[group]).to_string(index=False)}" for group in groups]
-        click.echo("\n\n".join(tables))
+        tables = [f"{group}\n{results_table(results).to_string(index=False)}" for group, results in groups.items()]
+        click.echo("\n\n".join(tables) or "No run is stored yet: `fcam run` trains one.")
     if not as_json and paths.recorded_dir() is None:
         click.echo("Recorded results come with a source checkout; this copy was installed without one.", err=True)
 
@@ -519,18 +356,16 @@ def list_results(as_json: bool) -> None:
 @main.command()
 def check() -> None:
     """Show versions, devices, folders, data sets and results."""
+    require_address_space()
     from fcamlib.checks import report
 
     click.echo(report())
 
 
-@main.command()
+@main.command(short_help="Keep finished results with the source.")
 @click.argument("names", nargs=-1, required=True)
 def record(names: tuple[str, ...]) -> None:
-    """Keep finished results with the source.
-
-    The results NAMES are copied, without scores and weights, to results/recorded/ of the source checkout.
-    """
+    """Copy the finished results NAMES, without scores and weights, to results/recorded/ of the source checkout."""
     from fcamlib import store
 
     if paths.recorded_dir() is None:
@@ -555,12 +390,9 @@ def rerun(names: tuple[str, ...]) -> None:
     that a record names by a folder or file, such as musk1.npz, are looked for in FCAM_DATA and its subfolders. A result
     is computed with the record's vector instructions where the processor has them. It is stored in the results folder:
     an interrupted rerun resumes there, and a second one compares at once. The exit status is 1 where a record is not
-    reproduced.
-
-    \b
-    Example:
-      FCAM_DATA=PATH fcam rerun 'hatexplain-*'
+    reproduced. Example: FCAM_DATA=PATH fcam rerun 'hatexplain-*'
     """
+    require_address_space()
     from fcamlib.rerun import rerun
 
     if not rerun(names):

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fcamlib import __version__, checks, paths, store
+from fcamlib import __version__, checks, estimate, numerics, paths, provenance, store
 from fcamlib.cli import main
-from fcamlib.config import Grid
+from fcamlib.config import SOURCES, Grid
+from fcamlib.data import hatexplain
 
 SMALL = {"num_train": 64, "num_validation": 32, "num_test": 32, "num_segments": 3, "epochs": 2, "batch_size": 32}
 
@@ -64,6 +65,21 @@ def test_versions_devices_and_folders(tmp_path: Path, monkeypatch: pytest.Monkey
     assert lines["results (FCAM_RESULTS)"] == "NOT WRITABLE (Not a directory): /dev/null/x"
 
 
+@pytest.mark.parametrize(("flags", "slow"), [("avx2 avx512f", True), ("avx512f avx512_bf16", False), ("", False)])
+def test_what_bfloat16_costs_is_said_by_check_estimate_and_training(
+    flags: str, slow: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(provenance, "cpuinfo", lambda field: flags if field == "flags" else "Some CPU")
+    numerics._warn_once.cache_clear()
+    (config,) = Grid.of({**SMALL, "paradigms": "soft", "precision": "bfloat16", "device": "cpu"}).configs()
+    numerics.Numerics.of(config.training)
+    numerics.Numerics.of(config.training)
+    said = [told()["bfloat16"], *list(estimate.listing([config], timed=False))[2:], *caplog.messages]
+    sentence = f"precision=bfloat16 {provenance.BFLOAT16_COSTS}."
+    assert said == ([sentence] * 3 if slow else ["as fast as float32"])
+    numerics._warn_once.cache_clear()
+
+
 def test_data_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tmp_path / "data"
     for name in ("my pictures", "odd", "hollow", "locked"):
@@ -80,19 +96,31 @@ def test_data_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines["digits"] == "verified" and lines["cifar100"] == "absent; downloaded when first used"
     assert lines["cifar10"] == "DAMAGED: cifar-10-batches-bin/data_batch_1.bin"
     assert lines["folder:my pictures"] == "present: 4 classes, 24 pictures in train/, 12 in test/"
-    assert lines["folder:odd"] == "NOT USABLE: class 'sea' is in only one of train/ and test/"
+    assert lines["folder:odd"] == "NOT USABLE: class 'sea' has no pictures in one of train/ and test/"
     assert lines["folder:hollow"] == "NOT USABLE: class 'dog' has no pictures in one of train/ and test/"
     assert lines["folder:flat"] == "not of pictures: train/ and test/ hold no class folders"
-    assert "folder:notes" not in lines
+    assert "folder:notes" not in lines and lines["bags:PATH"] == "none in the data folder"
+    assert {lines[kind] for kind in ("keywords", "motifs", "clouds", "orthogonal", "scenes")} == {"generated"}
+    assert {kind for kind in SOURCES if not any(line.split(":")[0] == kind for line in lines)} == set()
+    assert lines["hatexplain"] == "absent; downloaded when first used"
+    for path in (
+        data / "bags" / "mine.npz",
+        data / "hatexplain" / hatexplain.POSTS,
+        data / "hatexplain" / hatexplain.DIVISIONS,
+    ):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    lines = told()
+    assert lines["bags:mine.npz"] == "present" and lines["hatexplain"] == f"not the official file: {hatexplain.POSTS}"
     assert lines["coco"] == "NOT USABLE: there is no annotations/captions_train2014.json"
     monkeypatch.setattr(checks, "DIGITS_SHA256", "0" * 64)
-    monkeypatch.setattr(checks, "_class_sizes", unreadable)
+    monkeypatch.setattr(checks, "_num_pictures", unreadable)
     lines = told()
-    assert lines["digits"] == "DAMAGED: not scikit-learn's digits"
-    assert lines["folder:odd"] == f"NOT USABLE: '{data / 'odd' / 'train'}' cannot be read (Permission denied)"
+    assert lines["digits"] == "DAMAGED: not scikit-learn's"
+    assert lines["folder:odd"] == f"NOT USABLE: '{data / 'odd' / 'train' / 'cat'}' cannot be read (Permission denied)"
 
 
-def unreadable(folder: Path) -> dict[str, int]:
+def unreadable(folder: Path) -> int:
     raise PermissionError(13, "Permission denied", str(folder))
 
 
@@ -108,3 +136,13 @@ def test_runs(tmp_path: Path) -> None:
     lines = told()
     assert (lines["recorded"], lines["stored"], lines["unfinished"]) == ("1 verified", "1 verified", "1: some-run")
     assert lines["DAMAGED"] == f"{soft.folder}: history.csv does not have its checksum"
+
+
+def test_a_folder_that_cannot_be_read_does_not_stop_list_and_check(tmp_path: Path) -> None:
+    good, bad = (store.get(config) for config in Grid.of({**SMALL, "paradigms": "soft,hard"}).configs())
+    for name in (store.SUMS, "config.json"):
+        (bad.folder / name).unlink()
+        (bad.folder / name).mkdir()
+        assert told()["DAMAGED"].startswith(f"{bad.folder}: ")
+        listed = CliRunner().invoke(main, ["list"])
+        assert listed.exit_code == 0 and good.folder.name in listed.stdout and bad.folder.name not in listed.stdout

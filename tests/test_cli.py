@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
 
-from fcamlib import __version__, cli, paths, store
+from fcamlib import __version__, cli, options, paths, store
 from fcamlib.cli import main
 from fcamlib.config import Grid
 from fcamlib.errors import DivergenceError
@@ -110,8 +110,8 @@ def test_help_names_every_option_of_every_command() -> None:
 
 def test_help_of_run_groups_every_parameter_with_its_meaning_and_default() -> None:
     text = " ".join(fcam("run", "--help").stdout.split())
-    sections = re.split(rf" (Options|{'|'.join(cli.GROUPS)}): (?=-)", text)
-    assert sections[1::2] == ["Options", *cli.GROUPS]
+    sections = re.split(rf" (Options|{'|'.join(options.GROUPS)}): (?=-)", text)
+    assert sections[1::2] == ["Options", *options.GROUPS]
     inside = dict(zip(sections[1::2], sections[2::2], strict=True))
     assert "--seed N" in inside["Training"] and "--seeds" not in text and "--paradigm NAME" in inside["Training"]
     for kind, source in Grid.sources().items():
@@ -127,7 +127,7 @@ def test_help_of_run_groups_every_parameter_with_its_meaning_and_default() -> No
         assert part in inside["Task"]
     assert "hybrid's hard phase [default: 0.05 for digits" in inside["Training"]
     assert "[default: float64 for digits]" in inside["Computation"]
-    assert "--seeds A,B,..." in fcam("grid", "--help").stdout
+    assert "--seeds, --seed A,B,..." in fcam("grid", "--help").stdout
     assert max(map(len, fcam("run", "--help").stdout.splitlines())) <= 80
 
 
@@ -344,6 +344,38 @@ def test_ctrl_c_says_how_to_go_on_and_the_same_command_resumes(monkeypatch: pyte
     assert fcam(*arguments).stdout.startswith(f"{name}: test accuracy ")
     assert epochs == [1, 2, 3, 3, 4, 5], "trained again what the checkpoint had"
     assert store.unfinished() == []
+
+
+def test_an_interruption_during_imports_is_one_sentence() -> None:
+    code = "import sys, signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "class Finder:\n    def find_spec(self, name, *rest):\n"
+    code += "        if name == 'fcamlib.config': signal.raise_signal(2)\n"
+    code += "sys.meta_path.insert(0, Finder())\nfrom fcamlib.__main__ import main\nmain()"
+    done = fcam_process("run", code=code)
+    assert (done.returncode, done.stderr) == (130, "fcam: interrupted before anything was computed.\n")
+
+
+def test_too_small_a_limit_of_addresses_is_one_sentence() -> None:
+    limit = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (3_000_000 * 1024,) * 2)\n"
+    done = fcam_process("run", *SMALL_OPTIONS, code=f"{limit}from fcamlib.__main__ import main\nmain()")
+    said = "fcam: memory is limited to 2.9 GiB of addresses (ulimit -v), and PyTorch needs 4: raise the limit, or "
+    assert (done.returncode, done.stderr) == (2, f"{said}remove it.\n")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+def test_output_replaces_what_the_terminal_cannot_write(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    done = fcam_process("run", "--dataset", "漢")
+    assert done.returncode == 2 and done.stderr.startswith("fcam: dataset='\\u6f22' is unknown: choose digits")
+    monkeypatch.setenv("LC_ALL", "C")
+    monkeypatch.setenv("PYTHONUTF8", "0")
+    monkeypatch.setenv("PYTHONCOERCECLOCALE", "0")
+    done = fcam_process("run", "--dataset", "folder:漢", "--foreground", "a,b")
+    assert (
+        done.returncode == 2
+        and done.stderr.startswith("fcam: dataset='folder:\\udce6")
+        and done.stderr.count("\n") == 1
+    )
 
 
 # --- grid, list, record, check ----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fcamlib import cli, store
+from fcamlib import showing, store
 from fcamlib.config import Grid
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,8 +62,8 @@ def test_the_bar_counts_searches() -> None:
     (config,) = Grid.of({**values, "learning_rates": "0.1,0.2,0.3", "hard_learning_rates": "0.01,0.02"}).configs()
     rows: list[dict[str, Any]] = []
     store.get(config, rows.append)
-    done = [cli.steps_done(config, row, 0) for row in rows]
+    done = [showing.steps_done(config, row, 0) for row in rows]
     assert config.steps == (2 * 2 + 5) + (2 + 4) == len(rows)
     assert done == list(range(1, len(rows) + 1))
-    with cli.bar(config) as on_epoch:
+    with showing.bar(config) as on_epoch:
         assert on_epoch is None, "a bar without a terminal"
