@@ -78,13 +78,16 @@ def test_intervals_cover_the_mean_as_often_as_they_say(draw: Callable[..., np.nd
 def test_shares_near_the_edge_and_two_groups_are_bootstrapped() -> None:
     skewed = np.array([1.0] * 9 + [0.9])
     groups = np.array([0.1, 0.11, 0.12, 0.1, 0.12, 0.9, 0.91, 0.92, 0.9, 0.92])
-    expected = stats.bootstrap((skewed,), np.mean, method="BCa", rng=np.random.default_rng(0)).confidence_interval
+    expected, of_groups = (
+        stats.bootstrap((values,), np.mean, method="BCa", rng=np.random.default_rng(0)).confidence_interval
+        for values in (skewed, groups)
+    )
     assert interval(skewed, is_share=True) == pytest.approx(tuple(expected))
+    assert interval(groups) == pytest.approx(tuple(of_groups))
     assert expected.high <= 1 < skewed.mean() + 2.2622 * stats.sem(skewed)  # Student's interval leaves the range
     assert bimodality(groups) > 5 / 9 > bimodality(np.random.default_rng(0).normal(size=50))
-    found = interval(groups)
-    assert found is not None and found == interval(groups)
-    assert found[1] - found[0] < 2 * 2.2622 * stats.sem(groups)
+    skewness, excess = stats.skew(skewed, bias=False), stats.kurtosis(skewed, bias=False)
+    assert bimodality(skewed) == pytest.approx((skewness**2 + 1) / (excess + 3 * 9**2 / (8 * 7)))
     assert interval(np.full(12, 1.0), is_share=True) == (1.0, 1.0)
 
 
@@ -94,6 +97,7 @@ def test_the_seeds_that_an_open_row_would_need() -> None:
     assert found is not None
     widths = [stats.t.ppf(0.975, n - 1) * deviation / np.sqrt(n) for n in (found - 1, found)]
     assert widths[1] < 0.01 <= widths[0]
+    assert Criterion("", seeds(0.31), bound=0.3).seeds_needed == found
     assert Criterion("", seeds(0.0)).seeds_needed == 1001 and Criterion("", seeds(1.0, number=2)).seeds_needed == 5
     assert Criterion("", np.array([1.0])).seeds_needed is None
 
