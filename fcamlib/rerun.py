@@ -20,6 +20,7 @@ from fcamlib.store import Result
 
 CLOCK = "seconds"  # columns of the history that differ each time
 CAPABILITY = "ATEN_CPU_CAPABILITY"  # the variable by which PyTorch, when it starts, chooses its instruction set
+NO_LONGER_KEPT = ("summary/splits/train/saif_curve", "summary/splits/validation/saif_curve")
 DIGITS = 5e-4  # of measures as they are printed
 
 
@@ -47,7 +48,8 @@ def _values(result: Result[Any]) -> dict[str, np.ndarray]:
     """The values of a result by their place, each a flat array."""
     history = result.history
     values = {name: history[name].to_numpy() for name in map(str, history) if CLOCK not in name}
-    values |= _leaves({name: part for name, part in result.summary.items() if name != "provenance"}, "summary")
+    measures = _leaves({name: part for name, part in result.summary.items() if name != "provenance"}, "summary")
+    values |= {place: value for place, value in measures.items() if not place.startswith(NO_LONGER_KEPT)}
     if (result.folder / "examples.npz").exists():
         values |= {f"examples/{name}": array.ravel() for name, array in result.arrays("examples.npz").items()}
     return values

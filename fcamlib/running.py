@@ -118,11 +118,14 @@ def run(config: Run, progress: Progress, scratch: Path) -> Computed:
         examples = _examples(model, task.splits["test"], config, scores["test"][config.aggregation])
         agreement = _agreement(model, task, config)
     own = {split: scores[split][config.aggregation] for split in SPLITS}
+    measures = {split: split_summary(own[split], task.splits[split]) for split in SPLITS}
+    if (known := own["test"].has_foreground).any():
+        measures["test"]["saif_curve"] = metrics.saif_curve(own["test"].a_z[known], own["test"].s_y[known]).tolist()
     summary = {
         "title": task.title,
         "class_names": list(task.class_names),
         "paradigm": config.paradigm,
-        "splits": {split: split_summary(own[split], task.splits[split]) for split in SPLITS},
+        "splits": measures,
         "aggregations": {split: {name: scores[split][name].summary() for name in scores[split]} for split in SPLITS},
         **agreement,
         "selection": fitted.selection,
@@ -153,9 +156,7 @@ def split_summary(scores: Scores, split: SDCData) -> dict[str, Any]:
     known = scores.has_foreground
     measures: dict[str, Any] = {**scores.summary(), "n": len(known), "n_foreground": int(known.sum())}
     if known.any():
-        a_z, s_y = scores.a_z[known], scores.s_y[known]
-        measures["histogram"] = metrics.focus_prediction_histogram(a_z, s_y).tolist()
-        measures["saif_curve"] = metrics.saif_curve(a_z, s_y).tolist()
+        measures["histogram"] = metrics.focus_prediction_histogram(scores.a_z[known], scores.s_y[known]).tolist()
     confidence = metrics.focus_prediction_histogram(scores.max_attention, scores.prob.max(axis=1))
     measures["confidence"] = confidence.tolist()  # percent per [largest attention, largest class probability]
     if not split.bank.pictures:

@@ -208,12 +208,14 @@ def write(
     return Result(paths.results_dir() / config.name)
 
 
-def record(result: Result[ConfigT], root: Path | None = None) -> Result[ConfigT]:
-    """Copy a result, without scores and weights and with portable paths, to the results kept with the source."""
-    if (root := root or paths.recorded_dir()) is None:
+def record(result: Result[ConfigT]) -> Result[ConfigT]:
+    """Copy a result to those kept with the source: portable paths, examples of seed 0 alone, no scores or weights."""
+    if (root := paths.recorded_dir()) is None:
         raise StoreError("`fcam record` needs a source checkout: run it from an editable install of one.")
-    content = {name: (result.folder / name).read_bytes() for name in RECORDED_FILES if (result.folder / name).exists()}
+    files = RECORDED_FILES if getattr(result.config, "seed", 0) == 0 else REQUIRED_FILES
+    content = {name: (result.folder / name).read_bytes() for name in files if (result.folder / name).exists()}
     content["config.json"] = _described(result.config.portable)
+    content["summary.json"] = json.dumps(result.summary, separators=(",", ":"), allow_nan=False).encode() + b"\n"
     writable(root, "folder of recorded results", "make it writable")
     _put(root / result.folder.name, content)
     return Result(root / result.folder.name)
@@ -337,8 +339,6 @@ def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 # --- aliases, to be removed -------------------------------------------------------------------------------------------
 
-Stored = Result
-
 
 def load_config(path: Path) -> Run:  # alias, to be removed
     """A `Run` from a JSON file; one sentence where it is not one."""
@@ -352,11 +352,6 @@ def load_config(path: Path) -> Run:  # alias, to be removed
         raise StoreError(f"the config '{path}' cannot be read ({error.strerror}): give a config.json.") from None
     except ValidationError as error:
         raise StoreError(f"the config '{path}' is not valid: {explain(error, Run)}") from None
-
-
-def damage(folder: Path) -> str:
-    """The fault of a result's folder."""
-    return Result[Any](folder).damage
 
 
 def recorded_runs() -> list[Result[Run]]:

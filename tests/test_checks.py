@@ -128,7 +128,7 @@ def test_runs(tmp_path: Path) -> None:
     lines = told()
     assert (lines["recorded"], lines["stored"], lines["unfinished"]) == ("0 verified", "0 verified", "0")
     soft, hard = (store.get(config) for config in Grid.of({**SMALL, "paradigms": "soft,hard"}).configs())
-    store.record(hard, tmp_path / "recorded")
+    store.record(hard)
     (soft.folder / "history.csv").write_bytes(b"")
     checkpoint = tmp_path / "results" / ".partial" / "some-run" / store.CHECKPOINT
     checkpoint.parent.mkdir()

@@ -404,7 +404,7 @@ def test_a_grid_trains_what_is_missing_and_goes_on_where_a_run_diverges(monkeypa
         f"fcam: {names[1]}: the hard loss became NaN.",
         "fcam: 1 of 3 runs diverged; the others are stored.",
     ]
-    store.record(store.stored_runs()[0], paths.recorded_dir() or Path())
+    store.record(store.stored_runs()[0])
     lines = fcam(*arguments, "--list").stdout.replace("to do", "missing").splitlines()
     states = dict(line.split()[:2] for line in lines)
     assert [states[name] for name in names] == [

@@ -37,12 +37,12 @@ each_cross_validation = pytest.mark.parametrize("folder", CROSS_VALIDATIONS, ids
 
 @each_record
 def test_a_record_is_whole_and_carries_the_name_of_its_config(folder: Path) -> None:
-    assert store.damage(folder) == ""
-    kind = KIND[folder]
-    assert kind is not None and store.Result[Any](folder).config.name == folder.name
+    result = store.Result[Any](folder)
+    assert result.damage == "" and result.config.name == folder.name
+    assert (folder / "config.json").read_bytes() == result.config.model_dump_json(indent=2).encode() + b"\n"
     files = {path.name for path in folder.iterdir()}
     assert files <= {*store.RECORDED_FILES, store.SUMS}
-    assert folder not in RUNS or files >= {*store.RECORDED_FILES, store.SUMS}
+    assert folder not in RUNS or "examples.npz" in files or result.config.seed > 0, "galleries show seed 0"
     assert sum(path.stat().st_size for path in folder.iterdir()) < 2**20, "too much to keep with the source"
 
 
@@ -122,7 +122,7 @@ def test_measures_of_recorded_captions_agree_with_each_other(folder: Path) -> No
 def test_measures_of_a_record_agree_with_each_other(folder: Path) -> None:
     run = store.Result[Any](folder)
     assert len(run.history) == sum(phase.epochs for phase in run.config.phases)
-    for split in run.summary["splits"].values():
+    for name, split in run.summary["splits"].items():
         known = split.get("n_foreground", split["n"])  # measures of the focus are over these
         if known == 0:
             assert not {"ftpt", "saif", "focus_accuracy", "histogram", "saif_curve"} & split.keys()
@@ -133,7 +133,8 @@ def test_measures_of_a_record_agree_with_each_other(folder: Path) -> None:
             assert split["accuracy"] == pytest.approx(split["ftpt"] + split["ffpt"], abs=1e-12)
         assert split["saif"] == pytest.approx(split["histogram"][4][4] / 100, abs=2 / known)
         assert sum(map(sum, split["histogram"])) == pytest.approx(100)
-        assert split["saif_curve"][80] == pytest.approx(split["saif"], abs=2 / known)
+        if name == "test":
+            assert split["saif_curve"][80] == pytest.approx(split["saif"], abs=2 / known)
     chosen = [row for row in run.summary["selection"] if row["chosen"]]
     for row in chosen:
         others = [r for r in run.summary["selection"] if r["phase"] == row["phase"] and not r["failure"]]
@@ -141,7 +142,7 @@ def test_measures_of_a_record_agree_with_each_other(folder: Path) -> None:
 
 
 def on_mosaics() -> list[store.Result]:
-    return [run for run in store.recorded_runs() if isinstance(run.config.data, Mosaics)]
+    return [run for run in store.every(Run, recorded=True) if isinstance(run.config.data, Mosaics)]
 
 
 def test_the_readme_shows_the_recorded_numbers() -> None:

@@ -116,6 +116,7 @@ def test_a_result_is_computed_once_and_recorded_light_without_a_path(
     kept = store.record(result)
     assert kept.is_recorded and store.get(config).folder == kept.folder and store.every(recorded=True) == [kept]
     assert {path.name for path in kept.folder.iterdir()} <= {store.SUMS, *store.RECORDED_FILES}
+    assert (kept.folder / "summary.json").read_bytes().count(b"\n") == 1, "small, since it is kept with the source"
     assert kept.config.name == config.name and kept.history.equals(result.history) and kept.summary == result.summary
     for path in kept.folder.iterdir():
         assert b"some where" not in path.read_bytes()

@@ -106,6 +106,16 @@ def network_fault(field: str, name: str, known: Sequence[str], shapes: Sequence[
     return ""
 
 
+def written_first(*names: str) -> Any:
+    """A serializer that writes these fields first, since config.json keeps its bytes whatever a class inherits."""
+
+    def ordered(self: Frozen, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        content = handler(self)
+        return {name: content[name] for name in names} | content
+
+    return model_serializer(mode="wrap")(ordered)
+
+
 # --- how it is trained ------------------------------------------------------------------------------------------------
 
 
@@ -130,6 +140,7 @@ class Phase(Optimizer):
         min_length=1, description="learning rate; the best on validation where there are several"
     )
     search_epochs: int = Field(0, ge=0, description="epochs after which learning rates are compared; 0 means all")
+    _written = written_first("paradigm", "epochs", "learning_rates", "search_epochs", "optimizer")
 
     @model_validator(mode="after")
     def _check_search(self) -> Phase:
@@ -190,6 +201,7 @@ class Training(Computing):
     keep: Literal["last", "best"] = Field(
         "last", description="weights a phase ends with: its last epoch's, or its best by validation accuracy"
     )
+    _written = written_first("batch_size", "precision", "memory_layout", "threads", "device", "keep")
 
 
 class CaptionPhase(Frozen):
@@ -238,6 +250,15 @@ class CaptionTraining(Computing):
     )
     entropy_weight: float = Field(0.0, ge=0, le=100, description="weight of attention's entropy in the hard loss")
     max_words: int = Field(15, ge=1, le=1_000, description="words after which decoding stops")
+    _written = written_first(
+        "batch_size",
+        "gradient_clip",
+        "teacher_forcing",
+        "baseline_momentum",
+        "credit",
+        "entropy_weight",
+        "max_words",
+    )
 
 
 # --- what is stored ---------------------------------------------------------------------------------------------------
@@ -372,6 +393,7 @@ class Sweep(Config, Momentum):
     learning_rates: tuple[Rate, ...] = Field(min_length=1, description="rate of each paradigm, in their order")
     initial: Literal["zero", "random"] = Field(description="zero weights, or Xavier's of the network")
     training: Training = Training()
+    _written = written_first("kind", "data", "classifier", "paradigms", "alphas", "seeds", "epochs", "learning_rates")
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Sweep:

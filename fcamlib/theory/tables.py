@@ -17,7 +17,6 @@ from fcamlib.paradigms import label_of
 from fcamlib.theory import fixed_focus, flow
 from fcamlib.theory.fixed_focus import LAWS
 from fcamlib.theory.hessian import hessian_spectrum
-from fcamlib.theory.sweep import flow_time, train_jointly
 from fcamlib.verdicts import claims_table, interval_text
 
 PARADIGMS = tuple(LAWS)
@@ -109,6 +108,8 @@ def flow_paths(paths: pd.DataFrame) -> dict[str, Paths]:
 
 def joint_frame(experiment: FlowParameters) -> pd.DataFrame:
     """Linear models trained on the first setting until its end time: paradigm, seed, epoch, time, mu, nu."""
+    from fcamlib.theory.sweep import flow_time, train_jointly
+
     (num_segments, num_classes, end_time), *_ = experiment.settings()
     config = Orthogonal(num_segments=num_segments, num_classes=num_classes, num_train=experiment.num_train)
     rate = end_time / float(flow_time(experiment.steps, 1.0, experiment.momentum))

@@ -134,7 +134,7 @@ def test_a_stored_run_is_looked_up_and_a_model_can_be_read_from_it(
 
 def test_what_is_stored_agrees_with_itself_and_is_whole(finished: list[store.Result]) -> None:
     run = finished[1]
-    assert store.damage(run.folder) == ""
+    assert run.damage == ""
     test, scores = run.summary["splits"]["test"], run.arrays("scores.npz")
     assert test["n"] == 9 and test["n_objects"] == len(scores["a_z"]) == 9
     assert test["ftpt"] + test["ffpt"] + test["ftpf"] + test["ffpf"] == pytest.approx(1, abs=1e-12)
@@ -211,10 +211,9 @@ def test_a_recorded_run_is_found_and_its_weights_are_computed_where_they_are_nee
 ) -> None:
     first = config("hybrid").prefix
     assert first is not None
-    store.get(first)
-    recorded = tmp_path / "recorded"
-    store.record(store.stored_results()[0], recorded)
-    monkeypatch.setattr("fcamlib.paths.recorded_dir", lambda: recorded)
+    stored = store.get(first)
+    monkeypatch.setattr("fcamlib.paths.recorded_dir", lambda: tmp_path / "recorded")
+    store.record(stored)
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "new"))
     assert store.get(first).is_recorded
     finished = store.get(config("hybrid"))
