@@ -203,7 +203,7 @@ def test_wrong_parameters_are_one_sentence(source: str) -> None:
         ("--repeats", "3"): f"repeats=3 is more than dataset='{source}' has: give at most 2.",
         ("--epochs", "1"): "epochs='1' is not allowed: give 2 or more (epochs of each candidate; the hybrid's first",
         ("--batch-size", "many"): "batch_size='many' is not allowed: give a whole number",
-        ("--learning-rates", ","): "learning_rates=() is not allowed: give at least 1",
+        ("--learning-rates", ","): "learning_rates=[] is not allowed: give at least 1",
     }.items():
         result = command(source, *options)
         assert result.exit_code == 2 and result.stderr.startswith(f"fcam: {said}"), result.output
