@@ -337,33 +337,6 @@ def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
     return buffer.getvalue()
 
 
-# --- aliases, to be removed -------------------------------------------------------------------------------------------
-
-
-def load_config(path: Path) -> Run:  # alias, to be removed
-    """A `Run` from a JSON file; one sentence where it is not one."""
-    from pydantic import ValidationError
-
-    from fcamlib.errors import explain
-
-    try:
-        return Run.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise StoreError(f"the config '{path}' cannot be read ({error.strerror}): give a config.json.") from None
-    except ValidationError as error:
-        raise StoreError(f"the config '{path}' is not valid: {explain(error, Run)}") from None
-
-
-def recorded_runs() -> list[Result[Run]]:
+def recorded_runs() -> list[Result[Run]]:  # alias, to be removed
     """The recorded runs."""
     return every(Run, recorded=True)
-
-
-def stored_runs() -> list[Result[Run]]:
-    """The runs of the results folder."""
-    return every(Run)
-
-
-def stored_results() -> list[Result[Any]]:
-    """All results of the results folder."""
-    return every(Config)

@@ -22,7 +22,7 @@ from PIL import Image
 
 from fcamlib import __version__, cli, options, paths, store
 from fcamlib.cli import main
-from fcamlib.config import Grid
+from fcamlib.config import Grid, Run
 from fcamlib.errors import DivergenceError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -144,7 +144,7 @@ def test_own_pictures_in_a_folder_with_a_blank_are_trained_on_and_stored(tmp_pat
     pictures(tmp_path / "data" / "my pictures")
     arguments = ["--dataset", "folder:my pictures", "--foreground", "cat,dog", "--paradigm", "soft", *SMALL_OPTIONS]
     first = fcam("run", *arguments)
-    (stored,) = store.stored_runs()
+    (stored,) = store.every(Run)
     test = stored.summary["splits"]["test"]
     assert first.exit_code == 0 and first.stderr == "", first.output
     assert first.stdout == (
@@ -162,12 +162,12 @@ def test_a_config_file_in_place_of_options_computes_that_run(tmp_path: Path) -> 
     config = Grid.of({**SMALL, "paradigms": "lvml", "seeds": 4}).configs()[0]
     (tmp_path / "one.json").write_text(config.model_dump_json())
     assert fcam("run", "--config", "one.json").stdout.startswith(f"{config.name}: test accuracy ")
-    assert [r.folder.name for r in store.stored_runs()] == [config.name]
+    assert [r.folder.name for r in store.every(Run)] == [config.name]
     other = config.model_copy(update={"seed": 5})
     (tmp_path / "other.json").write_text(other.model_dump_json())
     both = fcam("run", "--config", "one.json", "--config", "other.json").stdout.splitlines()
     assert [line.split(":")[0] for line in both] == [config.name, other.name]
-    assert {r.folder.name for r in store.stored_runs()} == {config.name, other.name}
+    assert {r.folder.name for r in store.every(Run)} == {config.name, other.name}
     assert (
         refused(fcam("run", "--config", "one.json", "--seed", "1"))
         == "--config and --seed exclude each other: give one."
@@ -181,12 +181,13 @@ def test_a_config_file_in_place_of_options_computes_that_run(tmp_path: Path) -> 
 
 def test_fresh_computes_again(tmp_path: Path) -> None:
     fcam("run", "--paradigm", "soft", *SMALL_OPTIONS)
-    (stored,) = store.stored_runs()
+    (stored,) = store.every(Run)
     before = (stored.folder / "summary.json").stat().st_mtime_ns
     fcam("run", "--paradigm", "soft", *SMALL_OPTIONS)
     assert (stored.folder / "summary.json").stat().st_mtime_ns == before
     fcam("run", "--fresh", "--paradigm", "soft", *SMALL_OPTIONS)
-    assert (stored.folder / "summary.json").stat().st_mtime_ns != before and store.damage(stored.folder) == ""
+    assert (stored.folder / "summary.json").stat().st_mtime_ns != before
+    assert store.Result[Any](stored.folder).damage == ""
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------------------
@@ -223,7 +224,7 @@ MISTAKES = {
 @pytest.mark.parametrize("arguments", MISTAKES, ids=" ".join)
 def test_a_mistake_is_one_sentence_with_status_2(arguments: tuple[str, ...]) -> None:
     assert refused(fcam(*arguments)) == MISTAKES[arguments]
-    assert store.stored_runs() == []
+    assert store.every(Run) == []
 
 
 @pytest.mark.parametrize(
@@ -257,7 +258,7 @@ def test_faults_of_a_picture_folder_are_one_sentence(tmp_path: Path) -> None:
     (root / "train" / "cat" / "bad.png").unlink()
     shutil.rmtree(root / "test")
     assert "has no test/ in it: it needs train/<class>/ and test/<class>/ with pictures." in refusal()
-    assert store.stored_runs() == []
+    assert store.every(Run) == []
 
 
 def test_profiles_are_read_and_faults_in_them_named(tmp_path: Path) -> None:
@@ -404,7 +405,7 @@ def test_a_grid_trains_what_is_missing_and_goes_on_where_a_run_diverges(monkeypa
         f"fcam: {names[1]}: the hard loss became NaN.",
         "fcam: 1 of 3 runs diverged; the others are stored.",
     ]
-    store.record(store.stored_runs()[0])
+    store.record(store.every(Run)[0])
     lines = fcam(*arguments, "--list").stdout.replace("to do", "missing").splitlines()
     states = dict(line.split()[:2] for line in lines)
     assert [states[name] for name in names] == [
@@ -420,7 +421,7 @@ def test_runs_are_listed_once_with_their_measures_and_damaged_ones_named(tmp_pat
     assert json.loads(fcam("list", "--json").stdout) == []
     for paradigm in ("soft", "hard"):
         fcam("run", "--paradigm", paradigm, *SMALL_OPTIONS)
-    hard, soft = store.stored_runs()
+    hard, soft = store.every(Run)
     assert fcam("record", hard.folder.name).stdout == f"{tmp_path / 'recorded' / hard.folder.name}\n"
     group, header, *rows = fcam("list").stdout.splitlines()
     assert group == "runs"

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fcamlib import networks, store
+from fcamlib import networks
+from fcamlib.cli import config_file
 from fcamlib.config import (
     SOURCES,
     Ablation,
@@ -378,7 +379,7 @@ def test_a_wrong_config_file_is_one_sentence(dataset: str, change: Any, sentence
     path = tmp_path / "config.json"
     path.write_text(change if isinstance(change, str) else json.dumps(content))
     with pytest.raises(UserError) as caught:
-        store.load_config(path)
+        config_file(path)
     assert str(caught.value).startswith(f"the config '{path}' is not valid: {sentence}")
     assert str(caught.value).endswith(".")
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fcamlib import showing, store
-from fcamlib.config import Grid
+from fcamlib.config import Grid, Run
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = {"num_train": 64, "num_validation": 32, "num_test": 32, "num_segments": 3, "epochs": 2, "batch_size": 32}
@@ -49,7 +49,7 @@ def test_a_bar_is_drawn_on_a_terminal_and_the_result_goes_to_standard_output() -
     shown = drawn_on(ours)
     os.close(ours)
     printed, _ = process.communicate(timeout=60)
-    (stored,) = store.stored_runs()
+    (stored,) = store.every(Run)
     assert process.returncode == 0
     assert printed.startswith(f"{stored.folder.name}: test accuracy ") and printed.count("\n") == 1
     assert stored.folder.name in shown and "loading data" in shown

@@ -111,7 +111,7 @@ def written_first(*names: str) -> Any:
 
     def ordered(self: Frozen, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         content = handler(self)
-        return {name: content[name] for name in names} | content
+        return {name: content[name] for name in names if name in content} | content
 
     return model_serializer(mode="wrap")(ordered)
 
