@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from filelock import FileLock, Timeout
 
 from fcamlib import paths
-from fcamlib.config import Config, Run, read
+from fcamlib.config import Config, read
 from fcamlib.errors import StoreError
 
 if TYPE_CHECKING:
@@ -335,8 +335,3 @@ def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
     }
     numpy.savez_compressed(buffer, **single)
     return buffer.getvalue()
-
-
-def recorded_runs() -> list[Result[Run]]:  # alias, to be removed
-    """The recorded runs."""
-    return every(Run, recorded=True)

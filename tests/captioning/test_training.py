@@ -175,7 +175,7 @@ def test_training_learns_to_name_and_to_attend() -> None:
         ({"paradigms": "lvml"}, "paradigms='lvml' is not allowed: choose 'soft', 'hard' or 'hybrid'"),
         ({"seeds": "0,0"}, "seeds=0,0 names a value twice"),
         ({"epoch": "3"}, "'epoch' is not a parameter: did you mean 'epochs'?"),
-        ({"words": "more.yaml"}, "words=more.yaml does not belong to dataset='scenes': leave it out"),
+        ({"words": "more.yaml"}, "words does not belong to dataset='scenes': leave it out"),
         ({"teacher_forcing": "2"}, "teacher_forcing='2' is not allowed: give 1.0 or less"),
     ],
 )
