@@ -9,61 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from fcamlib.config.sources import Source, register_source
-from fcamlib.config.tasks import Bags, Coco, Mosaics, Orthogonal, Scenes, Series, Text
+from fcamlib.config.tasks import Bags, Coco, Mosaics, Orthogonal, Scenes, Series, Text, as_names
 
-LIVING = tuple(  # CIFAR-100's animals and people, the foreground of the paper's experiment
-    [
-        "beaver",
-        "dolphin",
-        "otter",
-        "seal",
-        "whale",
-        "aquarium_fish",
-        "flatfish",
-        "ray",
-        "shark",
-        "trout",
-        "bee",
-        "beetle",
-        "butterfly",
-        "caterpillar",
-        "cockroach",
-        "bear",
-        "leopard",
-        "lion",
-        "tiger",
-        "wolf",
-        "camel",
-        "cattle",
-        "chimpanzee",
-        "elephant",
-        "kangaroo",
-        "fox",
-        "porcupine",
-        "possum",
-        "raccoon",
-        "skunk",
-        "crab",
-        "lobster",
-        "snail",
-        "spider",
-        "worm",
-        "baby",
-        "boy",
-        "girl",
-        "man",
-        "woman",
-        "crocodile",
-        "dinosaur",
-        "lizard",
-        "snake",
-        "turtle",
-        "hamster",
-        "mouse",
-        "rabbit",
-        "shrew",
-        "squirrel",
-    ]
+# CIFAR-100's animals and people, the foreground of the paper's experiment
+LIVING = tuple(
+    as_names("""
+    beaver, dolphin, otter, seal, whale, aquarium_fish, flatfish, ray, shark, trout, bee, beetle, butterfly,
+    caterpillar, cockroach, bear, leopard, lion, tiger, wolf, camel, cattle, chimpanzee, elephant, kangaroo, fox,
+    porcupine, possum, raccoon, skunk, crab, lobster, snail, spider, worm, baby, boy, girl, man, woman,
+    crocodile, dinosaur, lizard, snake, turtle, hamster, mouse, rabbit, shrew, squirrel
+    """)
 )
 
 

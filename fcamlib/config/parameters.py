@@ -70,6 +70,8 @@ def is_empty(value: Any, default: Any = None) -> bool:
 class Parameters(Frozen):
     """Parameters of one kind of result, checked; a list names each value once."""
 
+    fixed: ClassVar[tuple[str, ...]] = ()  # fields that are no parameters here
+
     @classmethod
     def known(cls, dataset: Any = None) -> dict[str, FieldInfo]:
         """Name -> field of each parameter that may be given."""
@@ -92,6 +94,11 @@ class Parameters(Frozen):
     def _check_lists(self) -> Any:
         require_distinct(self)
         return self
+
+    def _part(self, model: type[Any], **more: Any) -> Any:
+        """A part of a config, from the parameters of the same names."""
+        names = set(model.model_fields) & set(type(self).model_fields) - {*self.fixed, *more}
+        return model(**{name: getattr(self, name) for name in names}, **more)
 
 
 def _checked(model: Any, values: Mapping[str, Any], called: Called | None = None) -> Any:
@@ -128,7 +135,6 @@ class TaskParameters(Parameters):
 
     command: ClassVar[str] = "grid"  # whose data sources are meant
     usual: ClassVar[str] = "digits"  # data source where none is given
-    fixed: ClassVar[tuple[str, ...]] = ()  # fields that are no parameters here
     own_defaults: ClassVar[Defaults] = None  # by source, beside those of its task
 
     task: Task
@@ -207,11 +213,6 @@ class TaskParameters(Parameters):
     def dataset(self) -> str:
         """The data source."""
         return self.task.source
-
-    def _part(self, model: type[Any], **more: Any) -> Any:
-        """A part of a config, from the parameters of the same names."""
-        names = set(model.model_fields) & set(type(self).model_fields) - set(self.fixed)
-        return model(**{name: getattr(self, name) for name in names}, **more)
 
 
 class Grid(TaskParameters, Training, Optimizer):
@@ -444,19 +445,12 @@ class CaptionGrid(TaskParameters, CaptionTraining, CaptionModel):
         ]
 
     def _phases(self, paradigm: str) -> tuple[CaptionPhase, ...]:
-        first, second = self.losses[paradigm]
-        return (
-            CaptionPhase.model_validate({
-                "paradigm": first, "epochs": self.switch_epoch,
-                "encoder_learning_rate": self.encoder_learning_rate,
-                "decoder_learning_rate": self.decoder_learning_rate,
-            }),
-            CaptionPhase.model_validate({
-                "paradigm": second, "epochs": self.epochs - self.switch_epoch,
-                "encoder_learning_rate": self.later_encoder_learning_rate,
-                "decoder_learning_rate": self.later_decoder_learning_rate,
-            }),
-        )  # fmt: skip
+        epochs = self.switch_epoch, self.epochs - self.switch_epoch
+        encoder = self.encoder_learning_rate, self.later_encoder_learning_rate
+        decoder = self.decoder_learning_rate, self.later_decoder_learning_rate
+        fields = ("paradigm", "epochs", "encoder_learning_rate", "decoder_learning_rate")
+        values = zip(self.losses[paradigm], epochs, encoder, decoder, strict=True)
+        return tuple(CaptionPhase.model_validate(dict(zip(fields, each, strict=True))) for each in values)
 
 
 class SweepGrid(TaskParameters, Training, Momentum):
@@ -503,16 +497,11 @@ class SweepGrid(TaskParameters, Training, Momentum):
 
     def config(self) -> Sweep:
         """The sweep."""
-        return Sweep(
+        return self._part(
+            Sweep,
             data=self.task,
             classifier=self.classification_network,
-            paradigms=self.paradigms,
-            alphas=self.alphas,
-            seeds=self.seeds,
-            epochs=self.epochs,
             learning_rates=tuple(getattr(self, f"{paradigm}_learning_rate") for paradigm in self.paradigms),
-            momentum=self.momentum,
-            initial=self.initial,
             training=self._part(Training, memory_layout="contiguous"),
         )
 
@@ -540,15 +529,13 @@ class Folds(Parameters):
                 f"repeats={self.repeats} is more than dataset='{shown(self.dataset)}' has: give at most {named}."
             )
         installed = (method for method in METHODS if method not in REFERENCES or find_spec("torchmil"))
-        return CrossValidation(
+        return self._part(
+            CrossValidation,
             source=self.dataset,
             fingerprint=SOURCES["bags"].task(source=self.dataset).current_fingerprint(),
             methods=self.methods or tuple(installed),
             repeats=self.repeats or named or 5,
             folds=folds,
-            epochs=self.epochs,
-            learning_rates=self.learning_rates,
-            batch_size=self.batch_size,
         )
 
 
