@@ -149,11 +149,7 @@ def _members(
     part = stratified(label[others], (1 - validation_share, validation_share), seed=repeat * 1_000 + fold)
     held_out[others[part == 1]] = True
     members = {"train": (of != fold) & ~held_out, "validation": held_out, "test": of == fold}
-    for split, chosen in members.items():
-        if not chosen.any():
-            raise DataError(f"dataset='{source}': no bag is left for {split} beside fold {fold}: give more bags.")
-    npz.require_known_classes(label, members, source)
-    return members
+    return npz.required(members, label, source)
 
 
 def _task(

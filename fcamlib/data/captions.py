@@ -126,10 +126,8 @@ def caption_task(config: Scenes | Coco, seed: int, device: torch.device | None =
     training = chain.from_iterable(picture.captions for picture in pictures["train"])
     vocabulary = build_vocabulary(training, config.min_count)
     if len(vocabulary) == len(SPECIAL):
-        raise DataError(
-            f"min_count={config.min_count} leaves no word of dataset='{config.source}': no word of the training "
-            "captions occurs so often, give a smaller number."
-        )
+        fault = f"min_count={config.min_count} leaves no word of dataset='{config.source}'"
+        raise DataError(f"{fault}: no word of the training captions occurs so often, give a smaller number.")
     named = category_words(categories, words_file, extra)
     index = {name: place for place, name in enumerate(categories)}
     word_category = torch.tensor([index[named[word]] if word in named else -1 for word in vocabulary])

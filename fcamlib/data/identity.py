@@ -13,10 +13,7 @@ from fcamlib.data.posts import jsonl_files
 
 
 def fingerprint(task: Any) -> str:
-    """sha256 over the content of a task's files; empty for data that are generated or have a checksum of their own.
-
-    `task` is a class of `fcamlib.config.tasks`. HateXplain is downloaded where it is missing.
-    """
+    """sha256 over the content of a task's files; empty for data that are generated or have a checksum of their own."""
     kind, colon, _ = task.source.partition(":")
     if kind == "hatexplain":
         return joint_hash(hatexplain_files(task.source))

@@ -40,15 +40,7 @@ def filler_words() -> tuple[str, ...]:
 
 
 def keyword_corpus(sizes: dict[str, int], max_tokens: int, seed: int) -> Corpus:
-    """Posts of each split, drawn with `seed`.
-
-    Parameters
-    ----------
-    sizes : split -> number of posts
-    max_tokens : int
-        Length of the longest posts in words, at least `SHORTEST`; lengths are uniform from `SHORTEST` on.
-    seed : int
-    """
+    """As many posts of each split as `sizes` says, of `SHORTEST` to `max_tokens` words, each length as likely."""
     filler = filler_words()
     frequency = zipf(NUM_FILLER)
     splits = {}

@@ -148,18 +148,17 @@ def splits_of(split: np.ndarray | None, label: Int64[np.ndarray, " n"], source: 
     if split is None:
         drawn = stratified(label, (1 - TEST_SHARE - VALIDATION_SHARE, VALIDATION_SHARE, TEST_SHARE), seed=0)
         split = np.array(SPLITS)[drawn]
-    members = members_of(split)
+    return required(members_of(split), label, source)
+
+
+def required(members: Members, label: Int64[np.ndarray, " n"], source: str) -> Members:
+    """The splits, none of which may be empty; every class needs a training instance."""
     for name, chosen in members.items():
         if not chosen.any():
-            raise DataError(f"dataset='{source}': no instance is left for {name}: give more, or an array 'split'.")
-    require_known_classes(label, members, source)
-    return members
-
-
-def require_known_classes(label: Int64[np.ndarray, " n"], members: Members, source: str) -> None:
-    """Refuse splits whose training part lacks a class that occurs elsewhere."""
+            raise DataError(f"dataset='{source}': no instance is left for {name}: give more, or other splits.")
     if missing := sorted(set(label.tolist()) - set(label[members["train"]].tolist())):
         raise DataError(f"dataset='{source}': class number {missing[0]} has no training instance: give it five.")
+    return members
 
 
 def stratified(label: Int64[np.ndarray, " n"], shares: Iterable[float], seed: int) -> Int64[np.ndarray, " n"]:

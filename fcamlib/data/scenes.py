@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import chain
 
 import numpy as np
 from jaxtyping import Bool, Float, UInt8
@@ -75,25 +76,20 @@ class Scene:
 
 @lru_cache(maxsize=1)
 def scene_pictures(config: Scenes, seed: int) -> tuple[list[CocoPicture], list[CocoPicture], dict[int, str]]:
-    """Training and validation scenes, test scenes, and the names of the categories by id.
-
-    Image ids run from 1, those of the training scenes first and of the test scenes last.
-    """
+    """Training and validation scenes, test scenes, whose image ids run on from 1, and the names of categories by id."""
     number = config.num_train + config.num_validation + config.num_test
     what = f"{number:,} scenes of image_size={config.image_size}"
     require_memory(6 * number * config.image_size**2, what, "give fewer or smaller ones")
     ids = {name: number for number, name in enumerate(SHAPE_WORDS, start=1)}
-    drawn: list[list[CocoPicture]] = []
-    for _, scenes in split_scenes(config, seed):
-        part = []
-        for number, scene in enumerate(scenes, start=sum(len(other) for other in drawn) + 1):
-            captions = tuple(words_of(caption) for caption in scene.captions)
-            objects = tuple((ids[shape.category], shape.box) for shape in scene.shapes)
-            size = config.image_size
-            part.append(CocoPicture(number, scene.picture, size, size, captions, objects))
-        drawn.append(part)
-    train, test = drawn
-    return train, test, {number: name for name, number in ids.items()}
+    size = config.image_size
+    drawn: list[CocoPicture] = []
+    scenes = chain.from_iterable(part for _, part in split_scenes(config, seed))
+    for image_id, scene in enumerate(scenes, start=1):
+        captions = tuple(words_of(caption) for caption in scene.captions)
+        objects = tuple((ids[shape.category], shape.box) for shape in scene.shapes)
+        drawn.append(CocoPicture(image_id, scene.picture, size, size, captions, objects))
+    names = {number: name for name, number in ids.items()}
+    return drawn[: -config.num_test], drawn[-config.num_test :], names
 
 
 def split_scenes(config: Scenes, seed: int) -> Iterator[tuple[str, Iterator[Scene]]]:

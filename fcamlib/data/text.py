@@ -83,14 +83,11 @@ def _prepared(config: Text, seed: int) -> tuple[dict[str, list[Post]], dict[str,
         what = f"{split} posts of dataset='{config.source}'"
         posts = drawn(corpus.splits[split], sizes[split], [seed, _DRAW + number], what)
         splits[split] = _cut(posts, config.max_tokens, split)
-    words = vocabulary(
-        chain.from_iterable(splits.values()) if config.paper_vocabulary else splits["train"], config.min_count
-    )
+    known = chain.from_iterable(splits.values()) if config.paper_vocabulary else splits["train"]
+    words = vocabulary(known, config.min_count)
     if not words:
-        raise DataError(
-            f"min_count={config.min_count:,} leaves no word of dataset='{config.source}': no word of the training "
-            "posts occurs so often, give a smaller number."
-        )
+        fault = f"min_count={config.min_count:,} leaves no word of dataset='{config.source}'"
+        raise DataError(f"{fault}: no word of the training posts occurs so often, give a smaller number.")
     return splits, words, corpus
 
 

@@ -106,9 +106,8 @@ def test_each_fold_is_the_files_own_and_splits_are_stratified_and_the_same_for_e
         for fold in range(5):
             config = Bags(source=saved(tmp_path, arrays), repeat=repeat, fold=fold)
             made, again = bags_task(config, 0), bags_task(config, 7)
-            expected = [
-                np.flatnonzero(arrays["bag"] == b).tolist() for b in np.flatnonzero(arrays["fold"][repeat] == fold)
-            ]
+            of_fold = np.flatnonzero(arrays["fold"][repeat] == fold)
+            expected = [np.flatnonzero(arrays["bag"] == bag).tolist() for bag in of_fold]
             assert rows_by_bag(made.splits["test"]) == expected
             for split, data in made.splits.items():
                 assert torch.equal(data.segments, again.splits[split].segments)
@@ -128,9 +127,8 @@ def test_standardisation_sees_training_bags_alone(tmp_path: Path) -> None:
     np.testing.assert_allclose(seen.mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(seen.std(axis=0), 1, atol=1e-5)
     is_train = np.isin(np.arange(60), [row for bag in rows_by_bag(made.splits["train"]) for row in bag])
-    expected = (arrays["features"] - arrays["features"][is_train].mean(axis=0)) / arrays["features"][is_train].std(
-        axis=0
-    )
+    of_train = arrays["features"][is_train]
+    expected = (arrays["features"] - of_train.mean(axis=0)) / of_train.std(axis=0)
     np.testing.assert_allclose(made.bank.values.numpy(), expected, atol=1e-4)
     arrays["features"][~is_train] = 1e6
     changed = loaded(tmp_path, arrays, repeat=1, fold=2)
@@ -141,9 +139,8 @@ def test_any_number_of_classes_and_a_known_foreground(tmp_path: Path) -> None:
     draws = np.random.default_rng(0)
     bag, label = np.repeat(np.arange(70), 3), np.array([f"class {k}" for k in range(7)] * 10)
     foreground = np.arange(210) % 3 == 1
-    made = loaded(
-        tmp_path, {"features": draws.normal(size=(210, 2)), "bag": bag, "label": label, "foreground": foreground}
-    )
+    features = draws.normal(size=(210, 2))
+    made = loaded(tmp_path, {"features": features, "bag": bag, "label": label, "foreground": foreground})
     assert made.class_names == tuple(f"class {k}" for k in range(7))
     for data in made.splits.values():
         assert (data.foreground == torch.tensor([False, True, False])).all() and data.mask is None

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from fcamlib.config import Text, task_on
-from fcamlib.data import hatexplain, text
+from fcamlib.config import task_on
+from fcamlib.data import hatexplain
 from fcamlib.data.hatexplain import DIVISIONS, POSTS, hatexplain_corpus, hatexplain_files
 from fcamlib.errors import DataError
 
@@ -60,50 +59,10 @@ def put(folder: Path, posts: Any, divisions: Any) -> str:
     return f"hatexplain:{folder}"
 
 
-def official() -> tuple[Json, Json]:
-    """As many posts as the official files, of made-up words, one post in three with rationales."""
-    generator = np.random.default_rng(0)
-    lengths = generator.integers(2, 9, size=NUM_POSTS).tolist()
-    words = generator.integers(40, size=(NUM_POSTS, 8)).tolist()
-    marks = generator.integers(2, size=(NUM_POSTS, 2, 8)).tolist()
-    posts = {}
-    for number, length in enumerate(lengths):
-        posts[f"p{number}"] = entry(" ".join(f"w{word}" for word in words[number][:length]), "hho")
-        if number % 3 == 0:
-            posts[f"p{number}"]["rationales"] = [mask[:length] for mask in marks[number]]
-    names, start = {}, 0
-    for split, size in SIZES.items():
-        names[split] = [f"p{number}" for number in range(start, start + size)]
-        start += size
-    return posts, names
-
-
-def test_official_sizes_are_accepted_and_every_mask_lies_on_its_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hatexplain, "NUM_POSTS", NUM_POSTS)
-    monkeypatch.setattr(hatexplain, "SPLIT_SIZES", SIZES)
-    posts, divisions = official()
-    source = put(tmp_path, posts, divisions)
-    task = text.text_task(Text(source=source), 0)
-    assert task.title == "HateXplain"
-    words = {word: place for place, word in enumerate(sorted(f"w{word}" for word in range(40)), start=1)}
-    assert len(task.bank.values) == len(words) + 1
-    for split, name in hatexplain.SPLIT_NAMES.items():
-        data = task.splits[split]
-        assert data.mask is not None and len(data) == SIZES[name]
-        columns = [column.tolist() for column in (data.segments, data.mask, data.foreground)]
-        for number, segments, mask, foreground in zip(divisions[name], *columns, strict=True):
-            post = posts[number]
-            rest = data.num_segments - len(post["post_tokens"])
-            marked = [any(marks) for marks in zip(*post["rationales"], strict=True)] or [False] * (8 - rest)
-            assert foreground == marked + [False] * rest
-            assert mask == [True] * (8 - rest) + [False] * rest
-            assert segments == [words[word] for word in post["post_tokens"]] + [0] * rest
-
-
 def test_editions_are_told_by_the_number_of_posts(tmp_path: Path) -> None:
+    assert (NUM_POSTS, sum(SIZES.values())) == (20_148, 19_229)  # of the official files
     posts, divisions = small()
+    assert hatexplain_corpus(put(tmp_path / "official", posts, divisions), "majority", "union").title == "HateXplain"
     del posts["h"]
     corpus = hatexplain_corpus(put(tmp_path / "reduced", posts, divisions), "majority", "union")
     assert corpus.title == "HateXplain (reduced copy)"

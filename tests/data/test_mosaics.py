@@ -47,10 +47,6 @@ def test_label_is_the_class_of_the_foreground_picture_and_of_no_other(task: SDCT
         background = label[data.segments[~data.foreground].long().numpy()]
         assert set(background.tolist()) == {0, 2, 4, 5, 6, 8, 9}
     assert task.class_names == ("3", "7", "1")
-
-
-def test_named_background_classes_are_the_only_ones() -> None:
-    label = load_pictures("digits", 8).label
     for data in mosaic_task(config(background=("0", "8")), seed=0).splits.values():
         assert set(label[data.segments[~data.foreground].long().numpy()].tolist()) == {0, 8}
 

@@ -107,7 +107,7 @@ FAULTS: list[tuple[str, Arrays, str]] = [
     ("series", {"split": np.arange(20)}, r"'split' is 3 at \[3\] \(17 such\): give train, validation, test"),
     ("series", {"split": np.full(20, 0.5)}, "'split' holds float64: give train"),
     ("series", {"split": np.full(20, b"train")}, r"'split' holds \|S5: give train"),
-    ("series", {"split": np.arange(20) % 2}, "no instance is left for test: give more, or an array 'split'"),
+    ("series", {"split": np.arange(20) % 2}, "no instance is left for test: give more, or other splits"),
     ("series", {"split": np.where(np.arange(20) % 2, 2, np.arange(20) % 4 // 2)}, "class number 1 has no training"),
     ("series", {"colour": np.zeros(20)}, "holds an unknown 'colour': allowed are series, label, foreground"),
 ]
