@@ -15,7 +15,6 @@ from fcamlib.paths import commit
 
 if TYPE_CHECKING:
     from fcamlib.config import Computing
-    from fcamlib.numerics import Numerics
     from fcamlib.store import Result
 
 PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn")
@@ -64,7 +63,7 @@ def slow_bfloat16(config: Computing) -> str:
     return "" if {"avx512_bf16", "amx_bf16"} & set(flags) else f"precision=bfloat16 {BFLOAT16_COSTS}."
 
 
-def provenance(numerics: Numerics) -> dict[str, Any]:
+def provenance(numerics: Any) -> dict[str, Any]:
     """Versions, hardware, commit and date: what a reader needs to judge a number."""
     import torch
 
