@@ -15,6 +15,7 @@ import json
 import re
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,71 +28,63 @@ from fcamlib import paths, plots
 from fcamlib.provenance import cpu_name
 
 KEPT_NOTEBOOK_METADATA = ("kernelspec", "language_info")
-# What papermill and the kernel note down about time and place.
 FIGURE_NOTE = re.compile(r'<details class="figure-note" data-figure="([^"]+)">')
-DROPPED_CELL_METADATA = ("papermill", "execution")
+DROPPED_CELL_METADATA = ("papermill", "execution")  # notes on time and place
 
 
-def without_provenance(notebook: NotebookNode) -> NotebookNode:
-    """A copy whose metadata holds no absolute path and no time, so that equal results give equal files."""
-    clean = nbformat.from_dict(notebook)
-    clean.metadata = NotebookNode({key: clean.metadata[key] for key in KEPT_NOTEBOOK_METADATA if key in clean.metadata})
-    for number, cell in enumerate(clean.cells):
+def clean(executed: NotebookNode) -> None:
+    """Take out absolute paths and times, so that equal results give equal files."""
+    metadata = executed.metadata
+    executed.metadata = NotebookNode({key: metadata[key] for key in KEPT_NOTEBOOK_METADATA if key in metadata})
+    for number, cell in enumerate(executed.cells):
         cell.id = f"cell-{number:03d}"
         for key in DROPPED_CELL_METADATA:
             cell.metadata.pop(key, None)
-    return clean
 
 
-def without_pictures(notebook: NotebookNode) -> NotebookNode:
-    """A copy whose outputs hold text alone."""
-    plain = nbformat.from_dict(notebook)
-    for cell in plain.cells:
+def outputs(executed: NotebookNode) -> Iterator[dict[str, Any]]:
+    """The data of every output, by type."""
+    for cell in executed.cells:
         for output in cell.get("outputs", []):
-            for kind in [kind for kind in output.get("data", {}) if kind.startswith("image/")]:
-                del output["data"][kind]
-    return plain
+            yield output.get("data", {})
 
 
-def with_dates(notebook: NotebookNode, folder: Path) -> NotebookNode:
-    """A copy in which the line under a figure also tells date and commit of what this execution computed."""
-    dated = nbformat.from_dict(notebook)
-    for output in (output for cell in dated.cells for output in cell.get("outputs", [])):
-        if note := FIGURE_NOTE.match(output.get("data", {}).get("text/html", "")):
-            record = json.loads((folder / f"{note[1]}.json").read_text("utf-8"))
-            output["data"]["text/html"] = plots.how_made(record, note[1], dated=True)
-    return dated
+def run(source: Path, folder: Path, parameters: dict[str, Any] | None = None) -> NotebookNode:
+    """`source` executed by papermill in `folder`."""
+    options = {"kernel_name": "python3", "cwd": folder, "progress_bar": False}
+    return papermill.execute_notebook(source, None, parameters, **options)
 
 
 def refresh(path: Path) -> None:
     """Run a committed notebook with its own defaults and put its text outputs in place of the old ones."""
-    executed = papermill.execute_notebook(path, None, kernel_name="python3", cwd=path.parent, progress_bar=False)
-    nbformat.write(without_pictures(without_provenance(executed)), path)
-
-
-def fitting(parameters: dict[str, Any], source: Path) -> dict[str, Any]:
-    """The profile's parameters for a notebook about runs on mosaics; the others run with their own defaults."""
-    return parameters if "paper_split" in papermill.inspect_notebook(source) else {}
-
-
-def cost(executed: NotebookNode) -> dict[str, Any]:
-    """How long the execution took, and on what; stored results that it read cost it nothing."""
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return {"seconds": round(executed.metadata.papermill.duration, 1), "device": cpu_name(), "date": today}
+    executed = run(path, path.parent)
+    clean(executed)
+    for data in outputs(executed):
+        for kind in [kind for kind in data if kind.startswith("image/")]:
+            del data[kind]
+    nbformat.write(executed, path)
 
 
 def execute(source: Path, target: Path, parameter_file: Path) -> None:
-    """Run `source` with papermill, in an empty folder as a user may; write the result to `target`, its cost beside."""
-    parameters = fitting(yaml.safe_load(parameter_file.read_text(encoding="utf-8")) or {}, source)
+    """Run `source` in an empty folder as a user may; write the result to `target`, seconds and device beside it.
+
+    A notebook about runs on mosaics takes the profile's parameters, the others run with their own defaults.
+    """
+    takes = "paper_split" in papermill.inspect_notebook(source)
     with tempfile.TemporaryDirectory() as elsewhere:
-        executed = papermill.execute_notebook(
-            source, None, parameters=parameters, kernel_name="python3", cwd=elsewhere, progress_bar=False
-        )
+        executed = run(source, Path(elsewhere), yaml.safe_load(parameter_file.read_text("utf-8")) if takes else None)
         if left := sorted(path.name for path in Path(elsewhere).iterdir()):
             raise RuntimeError(f"{source.name} leaves {left[0]} in the folder that it is run from.")
+    cost = {"seconds": round(executed.metadata.papermill.duration, 1), "device": cpu_name()}
+    cost["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
+    clean(executed)
+    for data in outputs(executed):
+        if note := FIGURE_NOTE.match(data.get("text/html", "")):
+            record = json.loads((paths.figures_dir() / f"{note[1]}.json").read_text("utf-8"))
+            data["text/html"] = plots.how_made(record, note[1], dated=True)
     target.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(with_dates(without_provenance(executed), paths.figures_dir()), target)
-    target.with_suffix(".json").write_text(json.dumps(cost(executed), indent=1) + "\n", "utf-8")
+    nbformat.write(executed, target)
+    target.with_suffix(".json").write_text(json.dumps(cost, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -25,23 +25,8 @@ import nbformat
 import pandas as pd
 
 from fcamlib import claims, notebook, paths, plots, store, tables
+from fcamlib import config as configs
 from fcamlib.claims import CLAIMS, Evidence
-from fcamlib.config import (
-    STUDIES,
-    Bags,
-    CaptionRun,
-    CrossValidation,
-    FlowParameters,
-    Grid,
-    Mosaics,
-    Orthogonal,
-    Run,
-    Series,
-    StudyGrid,
-    Sweep,
-    SweepGrid,
-    Text,
-)  # fmt: skip
 from fcamlib.groups import ORDER
 from fcamlib.theory import tables as theory_tables
 from fcamlib.verdicts import Criterion, State, criterion_text, states, verdict
@@ -49,7 +34,12 @@ from fcamlib.verdicts import Criterion, State, criterion_text, states, verdict
 Result = Any
 PICTURES, TEXT, SERIES, BAGS = "02_accuracy_and_saif", "07_text", "08_time_series", "09_bags"
 LINEAR, FLOW, FIXED, CAPTIONS = "04_fixed_focus_linear", "05_gradient_flow", "06_fixed_focus_images", "10_captions"
-NOTEBOOK_OF: dict[Any, str] = {Mosaics: PICTURES, Text: TEXT, Series: SERIES, Bags: BAGS}
+NOTEBOOK_OF: dict[Any, str] = {
+    configs.Mosaics: PICTURES,
+    configs.Text: TEXT,
+    configs.Series: SERIES,
+    configs.Bags: BAGS,
+}
 # Notebooks that compute runs -> their data source, and what they change, one entry for each set of runs.
 RUNS: dict[str, tuple[str, list[dict[str, Any]]]] = {
     PICTURES: ("digits", [{}]),
@@ -143,8 +133,10 @@ def all_tasks(folder: Path) -> list[Task]:
         )
     recorded = recorded_tasks()
     known = {task.title for task in recorded}
-    grids = [notebook.parameters(parameters_of(folder / f"{name}.ipynb"), SweepGrid) for name in (LINEAR, FIXED)]
-    settings = notebook.parameters(parameters_of(folder / f"{FLOW}.ipynb"), FlowParameters).settings()
+    grids = [
+        notebook.parameters(parameters_of(folder / f"{name}.ipynb"), configs.SweepGrid) for name in (LINEAR, FIXED)
+    ]
+    settings = notebook.parameters(parameters_of(folder / f"{FLOW}.ipynb"), configs.FlowParameters).settings()
     judged = [task for task in run_tasks(live) if task.title not in known] + recorded
     judged += sweep_tasks([store.get(grid.config()) for grid in grids]) + flow_tasks(settings)
     return sorted(judged, key=lambda task: task.kept != "live") + missing_tasks(judged)
@@ -152,9 +144,14 @@ def all_tasks(folder: Path) -> list[Task]:
 
 def recorded_tasks() -> list[Task]:
     """The tasks whose results are kept with the source."""
-    runs = [run for run in store.every(Run, recorded=True) if run.config.paradigm in ORDER]
-    captions = store.every(CaptionRun, recorded=True)
-    return [*run_tasks(runs), *run_tasks(captions), *study_tasks(), *sweep_tasks(store.every(Sweep, recorded=True))]
+    runs = [run for run in store.every(configs.Run, recorded=True) if run.config.paradigm in ORDER]
+    captions = store.every(configs.CaptionRun, recorded=True)
+    return [
+        *run_tasks(runs),
+        *run_tasks(captions),
+        *study_tasks(),
+        *sweep_tasks(store.every(configs.Sweep, recorded=True)),
+    ]
 
 
 def of_results(title: str, results: Sequence[Result], book: str, instances: str, **given: Any) -> Task:
@@ -175,10 +172,10 @@ def of_results(title: str, results: Sequence[Result], book: str, instances: str,
 def run_tasks(runs: Sequence[Result]) -> list[Task]:
     """The tasks on which models were trained, in the order of the domains."""
     made = []
-    most = tables.recorded(runs)[0] if runs and isinstance(runs[0].config.data, Mosaics) else ""
+    most = tables.recorded(runs)[0] if runs and isinstance(runs[0].config.data, configs.Mosaics) else ""
     for title, group in tables.tasks(runs).items():
         config, test = group[0].config, group[0].summary["splits"]["test"]
-        is_caption = isinstance(config, CaptionRun)
+        is_caption = isinstance(config, configs.CaptionRun)
         book = CAPTIONS if is_caption else NOTEBOOK_OF[type(config.data)]
         seeds = shared_seeds(group)
         criteria = {claim: found for claim, found in (tables.criteria(group) if seeds else {}).items() if found}
@@ -198,7 +195,7 @@ def run_tasks(runs: Sequence[Result]) -> list[Task]:
 def own_names() -> set[str]:
     """Names of the runs that the notebooks compute with their default parameters."""
     wanted = [{"dataset": source, **changes} for source, variants in RUNS.values() for changes in variants]
-    return {config.name for given in wanted for config in Grid.of(given).configs()}
+    return {config.name for given in wanted for config in configs.Grid.of(given).configs()}
 
 
 def shared_seeds(runs: Iterable[Result]) -> int:
@@ -211,7 +208,7 @@ def study_tasks() -> list[Task]:
     """The recorded studies of the hybrid: H1 on all combinations together, and on how many it is supported."""
     made = []
     for name, (book, by, called, figure) in STUDY_PAGES.items():
-        found = store.find(StudyGrid.of(STUDIES[name]).config())
+        found = store.find(configs.StudyGrid.of(configs.STUDIES[name]).config())
         if found is None or not found.is_recorded:
             continue
         gains = claims.hybrid_gains(found.history, by)
@@ -233,7 +230,7 @@ def sweep_tasks(sweeps: Iterable[Result]) -> list[Task]:
     return [
         of_results(
             f"{tables.title(found)}, fixed focus", [found],
-            LINEAR if isinstance(found.config.data, Orthogonal) else FIXED,
+            LINEAR if isinstance(found.config.data, configs.Orthogonal) else FIXED,
             f"{found.config.data.num_train:,} training",
             criteria=claims.measure(CLAIMS, theory_tables.incentives(found.history)),
         )
@@ -314,11 +311,11 @@ def provenance(task: Task) -> str:
     dates, commits, devices = (sorted({source[name] for source in sources}) for name in ("date", "commit", "device"))
     hours = sum(source.get("train_seconds") or source["last_session_seconds"] for source in sources) / 3600
     spent = f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.0f} minutes"
-    when, one = " to ".join(dict.fromkeys((dates[0], dates[-1]))), task.command.count("\n") + 1 < len(sources)
-    return (
-        f"Recorded {when} from commit {', '.join(commits)} on {' and '.join(devices)}: {spent} of training in all."
-        + (" The command runs one seed again; claims.json names the others." if one and len(sources) > 24 else "")
-    )
+    when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    is_all = all(result.folder.name in task.command for result in task.results)
+    more = "" if is_all else " The command runs one seed again; claims.json names the others."
+    where = f"from commit {', '.join(commits)} on {' and '.join(devices)}"
+    return f"Recorded {when} {where}: {spent} of training in all.{more}"
 
 
 def page(tasks: Sequence[Task], results: Sequence[Any]) -> str:
@@ -382,7 +379,7 @@ def write_rows(path: Path, tasks: Sequence[Task]) -> None:
 def main(folder: Path) -> None:
     """Write the page's tables, their numbers and the picture."""
     tasks = all_tasks(folder)
-    (folder / "claims.md").write_text(page(tasks, store.every(CrossValidation, recorded=True)), "utf-8")
+    (folder / "claims.md").write_text(page(tasks, store.every(configs.CrossValidation, recorded=True)), "utf-8")
     write_rows(folder / "claims.json", tasks)
     judged = [task for task in tasks if task.kept != "not run"]
     verdicts = [[task.verdict(claim) for claim in CLAIMS] for task in judged]

@@ -50,30 +50,19 @@ def use_local_mathjax(app: Sphinx, config: Config) -> None:
     config.mathjax_path = f"{VENDOR_DIR}/tex-mml-chtml.js"
 
 
-def leave_out_live_code(
-    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: object
-) -> None:
-    """Drop the scripts of sphinx-thebe, which would fetch a notebook server's client from another host."""
-    scripts = context.get("script_files", [])
-    context["script_files"] = [script for script in scripts if not _is_live_code(script)]
-
-
-def leave_out_other_pages_files(
-    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: object
-) -> None:
-    """Drop the scripts and style sheets that belong to another page."""
+def leave_out_files(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: object) -> None:
+    """Drop what belongs to another page, and sphinx-thebe, which would fetch a client from another host."""
     for kind in ("script_files", "css_files"):
-        context[kind] = [file for file in context.get(kind, []) if _page_of(file) in (None, pagename)]
+        files = [file for file in context.get(kind, []) if not _is_live_code(file)]
+        context[kind] = [file for file in files if ONE_PAGE_FILES.get(_name(file), pagename) == pagename]
 
 
-def _page_of(file: Any) -> str | None:
-    """The page that a script or style sheet belongs to, None where it is for all."""
-    return ONE_PAGE_FILES.get(Path(str(getattr(file, "filename", file)).split("?")[0]).name)
+def _name(file: Any) -> str:
+    return Path(str(getattr(file, "filename", file)).split("?")[0]).name
 
 
 def _is_live_code(script: Any) -> bool:
-    attributes = getattr(script, "attributes", {})
-    return "thebe" in str(getattr(script, "filename", script)).lower() or "THEBE" in str(attributes.get("body", ""))
+    return "thebe" in _name(script).lower() or "THEBE" in str(getattr(script, "attributes", {}).get("body", ""))
 
 
 def copy_mathjax(app: Sphinx, exception: Exception | None) -> None:
@@ -93,7 +82,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Connect the steps to Sphinx's events."""
     # After sphinx-thebe (500) has registered its scripts and before the page is rendered.
     app.connect("config-inited", use_local_mathjax)
-    app.connect("html-page-context", leave_out_live_code, priority=900)
-    app.connect("html-page-context", leave_out_other_pages_files, priority=900)
+    app.connect("html-page-context", leave_out_files, priority=900)
     app.connect("build-finished", copy_mathjax)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
