@@ -32,6 +32,7 @@ import pandas as pd
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from fcamlib.paradigms import label_of
 from fcamlib.verdicts import Criterion, Seeds
 
 Curves = Mapping[str, Float[np.ndarray, "R T"]]
@@ -39,7 +40,6 @@ SAIF_MARGIN, ACCURACY_MARGIN = 0.01, 0.02  # how much less still counts as "at l
 MOSTLY = 0.5  # the share from which "is" is meant
 EFFECT = 1.02  # ratio of times from which one is faster
 EARLY, LATE, LAST = 0.2, 0.5, 5  # the first fifth of the epochs; from the middle on; the last measured epochs
-LABEL = {"soft": "SA", "hard": "HA", "lvml": "LVML", "hybrid": "hybrid"}
 FLAT = 0.05  # of the loss's whole fall, which the last fifth of the epochs may still add
 CURVES = {"a_z": "attention on the foreground", "a_z_high": "share with a_z > 0.8", "focus_accuracy": "focus accuracy"}
 
@@ -149,7 +149,7 @@ def _over_epochs(
     known = [name for name in CURVES if name in e.curves]
     return [
         Criterion(
-            f"{when} {CURVES[name]}, {LABEL[more]} - {LABEL[less]}",
+            f"{when} {CURVES[name]}, {label_of(more)} - {label_of(less)}",
             of(e.curves[name][more]) - of(e.curves[name][less]),
             untested=(e.unfinished.get(more) or e.unfinished.get(less, "")) if late else "",
             is_judged=name == known[0],
@@ -158,19 +158,11 @@ def _over_epochs(
     ]
 
 
-def _soft_is_fast_then_stalls(e: Evidence) -> list[Criterion]:
-    early = _over_epochs(e, "early", _early, "soft", "hard", late=False)
-    return early + _over_epochs(e, "late gain in", _late_gain, "hard", "soft", late=True)
-
-
-def _hard_is_slow_then_overtakes(e: Evidence) -> list[Criterion]:
-    early = _over_epochs(e, "early", _early, "soft", "hard", late=False)
-    return early + _over_epochs(e, "final", at_end, "hard", "soft", late=True)
-
-
-def _lvml_combines(e: Evidence) -> list[Criterion]:
-    early = _over_epochs(e, "early", _early, "lvml", "hard", late=False)
-    return early + _over_epochs(e, "final", at_end, "lvml", "soft", late=True)
+def _early_and_late(
+    e: Evidence, early: tuple[str, str], late: tuple[str, str], when: str = "final", of: Callable[..., Seeds] = at_end
+) -> list[Criterion]:
+    """One paradigm leads another early, and one another late, when the training of both has ended."""
+    return _over_epochs(e, "early", _early, *early, late=False) + _over_epochs(e, when, of, *late, late=True)
 
 
 def _hybrid_wins(e: Evidence) -> list[Criterion]:
@@ -210,7 +202,7 @@ def _lvml_is_sure_of_both(e: Evidence) -> list[Criterion]:
 
 def _trend(e: Incentives, paradigm: str, sign: int) -> list[Criterion]:
     """Slope of the incentive over alpha in each seed, with and without alpha = 1; from end to end beside it."""
-    label, says, values = LABEL[paradigm], {1: "rise", -1: "fall"}[sign], e.of[paradigm]
+    label, says, values = label_of(paradigm), {1: "rise", -1: "fall"}[sign], e.of[paradigm]
     inner = e.alphas < 1
     parts = [("", np.ones_like(inner))] + ([(" below alpha = 1", inner)] if inner.sum() > 1 and not inner.all() else [])
     criteria = []
@@ -248,7 +240,7 @@ def _faster(p: Paths, fast: str, slow: str, what: str, curves: Curves, level: fl
     """The ratio of the times at which two paradigms reach a level; with less than 2 % between them none is faster."""
     times = {name: time_to(level, p.times, curves[name]) for name in (fast, slow)}
     late = any((curves[name].max(axis=1) < level).any() for name in times)
-    name = f"time to {what}, {LABEL[slow]} / {LABEL[fast]}"
+    name = f"time to {what}, {label_of(slow)} / {label_of(fast)}"
     reason = "it is not reached in this time" if late else ""
     if not times[fast].all():  # with two segments alpha is 1/2 before any training
         return Criterion(
@@ -266,7 +258,7 @@ def _ends_above(p: Paths, more: str, less: str, since: float = 0.0) -> Criterion
     start = int(np.searchsorted(p.times, since * p.times[-1])) if since else 0
     gains = {name: p.nu[name][:, -1] - (p.nu[name][:, start] if since else 0.0) for name in (more, less)}
     what = "gain of the focus logit in the second half" if since else "final focus logit"
-    return Criterion(f"{what}, {LABEL[more]} - {LABEL[less]}", gains[more] - gains[less], is_exact=p.is_exact)
+    return Criterion(f"{what}, {label_of(more)} - {label_of(less)}", gains[more] - gains[less], is_exact=p.is_exact)
 
 
 def _lvml_is_first(p: Paths) -> list[Criterion]:
@@ -311,13 +303,13 @@ CLAIMS = {
     claim.id: claim
     for claim in (
         Claim("D1", "under SA the focus improves first, then stalls",
-              {Evidence: (_TWO, _soft_is_fast_then_stalls),
+              {Evidence: (_TWO, lambda e: _early_and_late(e, _TWO, ("hard", "soft"), "late gain in", _late_gain)),
                Paths: (_TWO, lambda p: [_focuses_faster(p, "soft", "hard"), _ends_above(p, "hard", "soft", LATE)])}),
         Claim("D2", "under HA the focus starts slowly, then overtakes",
-              {Evidence: (_TWO, _hard_is_slow_then_overtakes),
+              {Evidence: (_TWO, lambda e: _early_and_late(e, _TWO, ("hard", "soft"))),
                Paths: (_TWO, lambda p: [_focuses_faster(p, "soft", "hard"), _ends_above(p, "hard", "soft")])}),
         Claim("D3", "LVML combines both",
-              {Evidence: (_THREE, _lvml_combines),
+              {Evidence: (_THREE, lambda e: _early_and_late(e, ("lvml", "hard"), ("lvml", "soft"))),
                Paths: (_THREE, lambda p: [_focuses_faster(p, "lvml", "hard"), _ends_above(p, "lvml", "soft")])}),
         Claim("D4", "the classification model converges faster under LVML than under SA and HA",
               {Paths: (_THREE, _lvml_is_first)}),

@@ -65,7 +65,7 @@ def tasks(results: Iterable[Result]) -> dict[str, list[Result]]:
     groups: dict[str, list[Result]] = {}
     for result in results:
         groups.setdefault(json.dumps(_shared(result), sort_keys=True), []).append(result)
-    parts = [(json.loads(key), tag, part) for key, group in groups.items() for tag, part in _parts(group).items()]
+    parts = [(json.loads(key), tag, part) for key, group in groups.items() for tag, part in _by_schedule(group).items()]
     titled: dict[str, list[tuple[dict[str, Any], str, list[Result]]]] = {}
     for shared, tag, part in parts:
         titled.setdefault(title(part[0]) + tag, []).append((shared, tag, part))
@@ -74,10 +74,6 @@ def tasks(results: Iterable[Result]) -> dict[str, list[Result]]:
         for shared, _, part in alike:
             found[name + _apart(shared, [other for other, *_ in alike])] = sorted(part, key=seed)
     return {name: found[name] for name in sorted(found, key=_by_numbers)}
-
-
-def _parts(group: Sequence[Result]) -> dict[str, list[Result]]:
-    return _by_schedule(group) if hasattr(group[0].config, "phases") else {"": list(group)}
 
 
 def seed(result: Result) -> int:
@@ -115,6 +111,8 @@ def _by_schedule(group: Sequence[Result]) -> dict[str, list[Result]]:
 
     Runs that differ in the rates of their first phase come apart first, those that differ in the rest afterwards.
     """
+    if not hasattr(group[0].config, "phases"):
+        return {"": list(group)}
     for of in (_first_rates, _phases):
         found = {name: {of(run) for run in group if run.config.paradigm == name} for name in paradigms(group)}
         several = {text for texts in found.values() if len(texts) > 1 for text in texts}

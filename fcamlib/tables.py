@@ -18,7 +18,6 @@ from fcamlib import store
 from fcamlib.claims import CLAIMS, CURVES, Evidence, at_end, hybrid_gains, is_flat
 from fcamlib.groups import Result, kind, label, ordered, paradigms, seed, tasks, title
 from fcamlib.paradigms import label_of
-from fcamlib.provenance import figure_record
 from fcamlib.verdicts import Criterion, claims_table, interval, interval_text, paired_test, verdict  # noqa: F401
 
 METRICS = ("accuracy", "focus_accuracy", "saif")
@@ -163,11 +162,6 @@ def provenance(results: Iterable[Result]) -> pd.DataFrame:
             else {"commit": "computed here"}
         )
     return pd.DataFrame.from_dict(rows, orient="index").fillna("").rename_axis("result")
-
-
-def figure_provenance(results: Iterable[Result], notebook: str) -> dict[str, object]:
-    """What `plots.save` writes beside a figure: the notebook and the results it was drawn from."""
-    return figure_record(notebook, tasks(results))
 
 
 def recorded(like: Sequence[Result], config: Any = None) -> tuple[str, list[Result]]:

@@ -74,11 +74,12 @@ def _rows(rows: list[list[str]], option: str = "") -> str:
 
 
 def _fields(model: type[BaseModel]) -> Iterator[list[str]]:
-    """Name, type with default, and description of the fields that a configuration adds to its base."""
-    for name, kind in model.__annotations__.items():
-        if field := model.model_fields.get(name):
-            default = "" if field.is_required() else f" = ``{field.default!r}``"
-            yield [f"``{name}``", f"``{kind}``{default}", field.description or ""]
+    """Name, type with default, and description of the fields of a configuration."""
+    bases = [vars(base).get("__annotations__", {}) for base in reversed(model.__mro__)]
+    kinds = {name: kind for fields in bases for name, kind in fields.items()}
+    for name, field in model.model_fields.items():
+        default = "" if field.is_required() else f" = ``{field.default!r}``"
+        yield [f"``{name}``", f"``{kinds[name]}``{default}", field.description or ""]
 
 
 def source_signature(
