@@ -130,6 +130,10 @@ def test_text_shows_intervals_ranges_and_single_values() -> None:
         "not tested",
     ]
     assert table["n needed"].tolist()[0] == "more than 1,000" and table["value"].tolist()[1] == "not recorded"
+    skewed = np.array([1.0] * 9 + [0.9])
+    low, high = interval(skewed, is_share=True) or (0.0, 0.0)
+    late = claims_table({"a": {"H1": [Criterion("x", skewed, is_share=True, untested="too short")]}})
+    assert late["value"].tolist() == [f"0.990 [{low:.3f}, {high:.3f}]; too short"]
 
 
 # --- claims on runs ---------------------------------------------------------------------------------------------------
