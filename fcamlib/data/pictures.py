@@ -39,14 +39,6 @@ TITLES = {
     "cifar100": "CIFAR-100",
     "folder:cifar10-jpeg": "CIFAR-10 (JPEG copy)",
 }
-# Classes of ten superclasses: arXiv 2307.13421's experiments; names as in the archive.
-_ANIMALS_AND_PEOPLE = """
-beaver dolphin otter seal whale aquarium_fish flatfish ray shark trout bee beetle butterfly caterpillar cockroach
-bear leopard lion tiger wolf camel cattle chimpanzee elephant kangaroo fox porcupine possum raccoon skunk
-crab lobster snail spider worm baby boy girl man woman crocodile dinosaur lizard snake turtle
-hamster mouse rabbit shrew squirrel
-"""
-CIFAR100_FOREGROUND = tuple(_ANIMALS_AND_PEOPLE.split())
 ENDINGS = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"}
 
 

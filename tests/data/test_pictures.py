@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from fcamlib.config import Mosaics
+from fcamlib.config.defaults import LIVING
 from fcamlib.data import files, pictures
 from fcamlib.data.files import content_hash
 from fcamlib.data.mosaics import mosaic_task
-from fcamlib.data.pictures import CIFAR, CIFAR100_FOREGROUND, Cifar, as_shown, cifar_state, load_pictures
+from fcamlib.data.pictures import CIFAR, Cifar, as_shown, cifar_state, load_pictures
 from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import DataError
 
@@ -178,8 +179,8 @@ FOREGROUND_NUMBERS = """
 def test_foreground_classes_agree_with_the_numbers_in_the_data() -> None:
     fine = FINE_NAMES.split()
     assert sha256("\n".join(fine).encode()) in CIFAR["cifar100"].names[1]
-    assert set(CIFAR100_FOREGROUND) == {fine[int(number)] for number in FOREGROUND_NUMBERS.split()}
-    assert len(CIFAR100_FOREGROUND) == 50
+    assert set(LIVING) == {fine[int(number)] for number in FOREGROUND_NUMBERS.split()}
+    assert len(LIVING) == 50
 
 
 # --- folders ----------------------------------------------------------------------------------------------------------
