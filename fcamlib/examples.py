@@ -12,7 +12,23 @@ from fcamlib.paradigms import label_of
 from fcamlib.tables import Result, paradigms, title
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from fcamlib.data.sdc import SDCTask
+
+
+def _kept(runs: Sequence[Result]) -> dict[str, dict[str, np.ndarray]]:
+    """Paradigm -> the examples that its run of the smallest seed kept."""
+    first = min(run.config.seed for run in runs)
+    found = {run.config.paradigm: run.arrays("examples.npz") for run in runs if run.config.seed == first}
+    if all(found.values()):
+        return found
+    if first and any(run.is_recorded for run in runs):
+        raise UserError(f"recorded runs keep examples of seed 0 alone, and these begin with seed {first}: give seed 0.")
+    raise UserError(
+        f"no example was kept to draw, since an instance of '{title(runs[0])}' is too large: choose fewer "
+        "num_segments here; the tables and curves of the other notebooks need no examples."
+    )
 
 
 def gallery(runs: Sequence[Result], count: int = 3) -> dict[str, Any]:
@@ -25,14 +41,8 @@ def gallery(runs: Sequence[Result], count: int = 3) -> dict[str, Any]:
     UserError
         Where the runs kept no examples, since an instance is too large.
     """
-    first = min(run.config.seed for run in runs)
-    found = {run.config.paradigm: run.arrays("examples.npz") for run in runs if run.config.seed == first}
+    found = _kept(runs)
     shared = next(iter(found.values()))
-    if not shared:
-        raise UserError(
-            f"no example was kept to draw, since an instance of '{title(runs[0])}' is too large: choose fewer "
-            "num_segments here; the tables and curves of the other notebooks need no examples."
-        )
     names = runs[0].summary.get("class_names", ()) or getattr(runs[0].config.data, "foreground", ())
     shown = {ours: {p: found[p][kept][:count] for p in paradigms(runs)}
              for ours, kept in (("alpha", "alpha"), ("predictions", "prediction"), ("scores", "s_y"))}  # fmt: skip
@@ -47,8 +57,7 @@ def captions(runs: Sequence[Result], example: int) -> dict[str, Any]:
     """
     from fcamlib.plots import CaptionExample
 
-    first = min(run.config.seed for run in runs)
-    kept = {run.config.paradigm: run.arrays("examples.npz") for run in runs if run.config.seed == first}
+    kept = _kept(runs)
     examples = {}
     for paradigm in paradigms(runs):
         one = {name: values[example] for name, values in kept[paradigm].items()}

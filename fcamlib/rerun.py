@@ -50,9 +50,7 @@ def _values(result: Result[Any]) -> dict[str, np.ndarray]:
     values = {name: history[name].to_numpy() for name in map(str, history) if CLOCK not in name}
     measures = _leaves({name: part for name, part in result.summary.items() if name != "provenance"}, "summary")
     values |= {place: value for place, value in measures.items() if not place.startswith(NO_LONGER_KEPT)}
-    if (result.folder / "examples.npz").exists():
-        values |= {f"examples/{name}": array.ravel() for name, array in result.arrays("examples.npz").items()}
-    return values
+    return values | {f"examples/{name}": array.ravel() for name, array in result.arrays("examples.npz").items()}
 
 
 def _leaves(content: Any, place: str) -> dict[str, np.ndarray]:

@@ -165,8 +165,7 @@ def split_summary(scores: Scores, split: SDCData) -> dict[str, Any]:
 
 
 def _examples(model: FCAM, test: SDCData, config: Run, scores: Scores) -> dict[str, np.ndarray]:
-    """The first test instances with segments and attention, as many as are small enough to keep; no text, which may be
-    private."""
+    """The first test instances that are small enough to keep, with their attention; no text, which may be private."""
     if test.num_segments > MAX_EXAMPLE_SEGMENTS or test.bank.words:
         return {}
     number = min(NUM_EXAMPLES, len(test), EXAMPLE_BYTES // shown_segments(first(test, 1)).nbytes)

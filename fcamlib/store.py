@@ -75,9 +75,11 @@ class Result(Generic[ConfigT]):
         return json.loads((self.folder / "summary.json").read_text("utf-8"))
 
     def arrays(self, file: str = "examples.npz") -> dict[str, np.ndarray]:
-        """The arrays of `scores.npz` or `examples.npz`."""
+        """The arrays of `scores.npz` or `examples.npz`; none where the file is not kept."""
         import numpy
 
+        if not (self.folder / file).exists():
+            return {}
         with numpy.load(self.folder / file, allow_pickle=False) as content:
             return {name: content[name] for name in content.files}
 

@@ -11,9 +11,10 @@ import pytest
 from click.testing import CliRunner
 from click.testing import Result as Answer
 
-from fcamlib import paths, provenance, rerun, store
+from fcamlib import examples, paths, provenance, rerun, store
 from fcamlib.cli import main
 from fcamlib.config import Grid, SweepGrid
+from fcamlib.errors import UserError
 
 TINY = {"num_train": 40, "num_validation": 20, "num_test": 20, "epochs": 2, "paradigms": "soft"}
 TINY_SWEEP = {"num_classes": 3, "num_segments": 3, "num_train": 20, "epochs": 2, "alphas": "0.2,1", "batch_size": 10}
@@ -38,8 +39,8 @@ def keep(result: store.Result[Any], loss: float = 0.0, **summary: Any) -> None:
     history = result.history
     if loss:
         history["train_loss"] = history["train_loss"] + [loss, *[0.0] * (len(history) - 1)]
-    examples = result.folder / "examples.npz"
-    files = {"examples.npz": examples.read_bytes()} if examples.exists() else {}
+    shown = result.folder / "examples.npz"
+    files = {"examples.npz": shown.read_bytes()} if shown.exists() else {}
     store.record(store.write(result.config, history, {**result.summary, **summary}, files))
     os.rename(result.folder, result.folder.with_name(f".{result.folder.name}"))
 
@@ -131,3 +132,11 @@ def test_what_cannot_be_rerun_ends_with_one_sentence(recorded: Path, names: list
     (folder / "history.csv").write_text("loss\n1\n")
     found = answer(*names)
     assert found.exit_code == 2 and sentence in found.output and "Traceback" not in found.output
+
+
+def test_of_a_recorded_seed_but_0_no_example_is_kept_and_the_gallery_says_so(recorded: Path) -> None:
+    runs = [store.get(config) for config in Grid.of({**TINY, "seeds": "0,1"}).configs()]
+    first, second = map(store.record, runs)
+    assert examples.gallery([first, second])["alpha"]["soft"].shape == (3, 5) and second.arrays() == {}
+    with pytest.raises(UserError, match=r"^recorded runs keep examples of seed 0 alone, and these begin with seed 1"):
+        examples.gallery([second])
