@@ -174,6 +174,8 @@ def run_tasks(runs: Sequence[Result]) -> list[Task]:
     made = []
     most = tables.recorded(runs)[0] if runs and isinstance(runs[0].config.data, configs.Mosaics) else ""
     for title, group in tables.tasks(runs).items():
+        if group[0].is_recorded and len(tables.paradigms(group)) == 1:  # nothing to compare it with
+            continue
         config, test = group[0].config, group[0].summary["splits"]["test"]
         is_caption = isinstance(config, configs.CaptionRun)
         book = CAPTIONS if is_caption else NOTEBOOK_OF[type(config.data)]
