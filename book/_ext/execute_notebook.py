@@ -65,6 +65,17 @@ def refresh(path: Path) -> None:
     nbformat.write(executed, path)
 
 
+def notes(cell: NotebookNode) -> Iterator[NotebookNode]:
+    """Cells for the lines under a cell's figures, taken out of it, since the book makes a figure of each output."""
+    for output in list(cell.get("outputs", [])):
+        if note := FIGURE_NOTE.match(output.get("data", {}).get("text/html", "")):
+            record = json.loads((paths.figures_dir() / f"{note[1]}.json").read_text("utf-8"))
+            output["data"]["text/html"] = plots.how_made(record, note[1], dated=True)
+            cell.outputs.remove(output)
+            hidden = {"tags": ["remove-input"]}
+            yield nbformat.v4.new_code_cell(id=f"{cell.id}-{note[1]}"[:64], outputs=[output], metadata=hidden)
+
+
 def execute(source: Path, target: Path, parameter_file: Path) -> None:
     """Run `source` in an empty folder as a user may; write the result to `target`, seconds and device beside it.
 
@@ -78,10 +89,7 @@ def execute(source: Path, target: Path, parameter_file: Path) -> None:
     cost = {"seconds": round(executed.metadata.papermill.duration, 1), "device": cpu_name()}
     cost["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
     clean(executed)
-    for data in outputs(executed):
-        if note := FIGURE_NOTE.match(data.get("text/html", "")):
-            record = json.loads((paths.figures_dir() / f"{note[1]}.json").read_text("utf-8"))
-            data["text/html"] = plots.how_made(record, note[1], dated=True)
+    executed.cells = [part for cell in executed.cells for part in (cell, *notes(cell))]
     target.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(executed, target)
     target.with_suffix(".json").write_text(json.dumps(cost, indent=1) + "\n", "utf-8")
