@@ -72,8 +72,10 @@ def notes(cell: NotebookNode) -> Iterator[NotebookNode]:
             record = json.loads((paths.figures_dir() / f"{note[1]}.json").read_text("utf-8"))
             output["data"]["text/html"] = plots.how_made(record, note[1], dated=True)
             cell.outputs.remove(output)
-            hidden = {"tags": ["remove-input"]}
-            yield nbformat.v4.new_code_cell(id=f"{cell.id}-{note[1]}"[:64], outputs=[output], metadata=hidden)
+            # A cell without source would be left out of the page.
+            made = nbformat.v4.new_code_cell("# how it was made", id=f"{cell.id}-{note[1]}"[:64], outputs=[output])
+            made.metadata["tags"], made.execution_count = ["remove-input"], cell.execution_count
+            yield made
 
 
 def execute(source: Path, target: Path, parameter_file: Path) -> None:
