@@ -123,7 +123,7 @@ def _flush_subnormals(on: bool) -> None:
     with suppress(OSError, AttributeError):
         each = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: torch.set_flush_denormal(on) and None)
         maps = Path("/proc/self/maps").read_text("utf-8")
-        for library in set(re.findall(r"/\S*/lib[gi]?omp5?[-.][^/\s]*", maps)):
+        for library in set(re.findall(r"/.*/lib[gi]?omp5?[-.][^/\n]*", maps)):
             ctypes.CDLL(library).GOMP_parallel(each, None, torch.get_num_threads(), 0)
 
 

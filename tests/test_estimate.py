@@ -120,9 +120,7 @@ def listed(*options: str) -> list[str]:
 def test_the_list_shows_each_time_the_total_and_how_it_came_about(monkeypatch: pytest.MonkeyPatch) -> None:
     soft, lvml = (config_of(paradigm) for paradigm in ("soft", "lvml"))
     options = ("--paradigms", "soft,lvml")
-    advice = (
-        f"{{}} cannot be timed: no stored run on this hardware ({HERE}) is like them; --estimate trains a few steps "
-    )
+    advice = f"cannot be timed: no stored run on this hardware ({HERE}) is like them; --estimate trains a few steps and"
     *runs, closing = listed(*options, "--list")
     assert runs == [f"{soft.name}  to do", f"{lvml.name}  to do"]
     assert closing == f"2 runs {advice} times them."

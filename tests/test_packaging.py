@@ -152,7 +152,7 @@ def test_an_installed_copy_works_in_an_empty_folder_without_the_repository(insta
 
     empty = installed_fcam(installed, tmp_path, "list")
     assert (empty.returncode, empty.stdout) == (0, "No run is stored yet: `fcam run` trains one.\n")
-    assert "Recorded runs come with a source checkout" in empty.stderr
+    assert "Recorded results come with a source checkout" in empty.stderr
 
     small = ("--num-train", "40", "--num-validation", "20", "--num-test", "20", "--epochs", "2", "--switch-epoch", "1")
     run = installed_fcam(installed, tmp_path, "run", "--dataset", "digits", *small)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -156,11 +155,3 @@ def test_the_readme_shows_the_recorded_numbers() -> None:
 def test_the_picture_in_the_readme_was_drawn_from_the_records() -> None:
     drawn_from = json.loads((ROOT / "figures" / "overview.json").read_text("utf-8"))["runs"]
     assert {run.folder.name for run in on_mosaics()} <= set(drawn_from)
-
-
-def test_the_readme_shows_the_digits_as_the_committed_notebook_does() -> None:
-    notebook = (ROOT / "notebooks" / "02_accuracy_and_saif.ipynb").read_text("utf-8")
-    section = (ROOT / "README.md").read_text("utf-8").split("On the digits")[1].split("## ")[0]
-    shown = re.findall(r"\d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\]", section)
-    assert len(shown) == 16  # four paradigms, four measures
-    assert [number for number in shown if number not in notebook] == []

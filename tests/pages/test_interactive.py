@@ -139,10 +139,10 @@ def test_the_slider_shows_the_numbers_of_each_epoch(page: Page, found: dict[str,
     assert slider.get_attribute("aria-valuetext") == "epoch 1 of 5"
     slider.fill("4")
     check_plane(page, found, 4)
-    last = found["hard"].history.iloc[4]
+    last, cells = found["hard"].history.iloc[4], found["hard"].histograms[4]
     said = page.locator('figure[data-paradigm="hard"] svg').get_attribute("aria-label")
     assert said is not None and said.startswith("HA at epoch 4, test mosaics: attention and score above 0.8")
-    assert f"above 0.8 {last['cell_4_4']:.0f} %" in said and f"Mean attention {last['a_z']:.2f}" in said
+    assert f"above 0.8 {cells[4, 4]:.0f} %" in said and f"Mean attention {last['a_z']:.2f}" in said
 
 
 def test_the_switch_is_marked_where_the_slider_reaches_it(page: Page) -> None:
