@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.text import Text
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from fcamlib import networks, paradigms
-from fcamlib.config import Phase, Training
+from fcamlib import networks, paradigms, plots, store, tables
+from fcamlib.config import Grid, Phase, Training
 from fcamlib.data.sdc import Bank, SDCData, SDCTask
 from fcamlib.errors import UserError
 from fcamlib.evaluation import evaluate
@@ -92,6 +94,20 @@ def test_it_trains_and_predicts_as_lvml_does(em: None) -> None:
         assert row["test_accuracy"] == other["test_accuracy"]
         assert row["test_loss"] > other["test_loss"]  # the bound that EM lowers lies above, by the entropy of r
     assert history[-1]["train_loss"] < history[0]["train_loss"]
+
+
+def test_it_is_asked_for_stored_tabulated_and_drawn_by_its_name(
+    em: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
+    sizes = {"num_train": 96, "num_validation": 32, "num_test": 64, "epochs": 2, "seeds": 0}
+    runs = store.get_all(Grid.of({"paradigms": "lvml,em", **sizes}).configs())
+    table = tables.means(tables.frame(runs))
+    assert table.index.tolist() == ["LVML", "EM"]
+    assert table.iloc[0].tolist() == table.iloc[1].tolist()  # one gradient, one way to predict: one model
+    fig = plots.learning_curves(tables.history_frame(runs), None)
+    shown = [text.get_text() for text in fig.findobj(Text)]
+    assert any(text.startswith("EM") for text in shown) and any(text.startswith("LVML") for text in shown)
 
 
 class Gated(nn.Module):
