@@ -12,8 +12,9 @@ from click.testing import CliRunner
 
 from fcamlib import estimate, paths, provenance, running
 from fcamlib.cli import main
-from fcamlib.config import Grid, Phase, Run
-from fcamlib.estimate import Timing, duration, phase_seconds
+from fcamlib.config import Grid, Run
+from fcamlib.errors import UserError
+from fcamlib.estimate import duration
 from fcamlib.store import Result
 
 HERE = "Some CPU"
@@ -44,15 +45,6 @@ def stored(config: Run, seconds: dict[int, list[float]], device: str = HERE) -> 
     return run
 
 
-def test_a_phase_is_its_search_then_its_best_rate_and_the_evaluations_that_are_due() -> None:
-    phase = Phase(paradigm="hard", epochs=7, learning_rates=(0.1, 0.2, 0.3), search_epochs=2)
-    seconds = {"num_train": 100, "batch_size": 32, "evaluate_every": 4}  # 4 steps an epoch; due in epochs 2, 4 and 7
-    # 3 rates * 2 epochs * 4 steps and 5 epochs * 4 steps of half a second; 3 evaluations in the search, 2 after it
-    assert phase_seconds(phase, timing=Timing(step=0.5, evaluation=10.0), **seconds) == 12.0 + 10.0 + 50.0
-    whole = phase.model_copy(update={"search_epochs": 0})  # all rates to the end: 3 * 7 * 4 steps, due in 4 and 7
-    assert phase_seconds(whole, timing=Timing(step=0.5, evaluation=10.0), **seconds) == 42.0 + 60.0
-
-
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [
@@ -70,8 +62,10 @@ def test_durations_are_hours_and_minutes(seconds: float, said: str) -> None:
 
 
 def like(config: Run, *runs: Result) -> float | None:
-    found = estimate.seconds_like_stored(estimate.paces(runs), config)
-    return found if isinstance(found, float) else None
+    try:
+        return estimate.training_seconds(config, estimate.stored_pace(runs))
+    except UserError:
+        return None
 
 
 def test_a_stored_run_tells_of_each_phase_by_epochs_rates_and_training_instances() -> None:
@@ -156,17 +150,15 @@ def timed(monkeypatch: pytest.MonkeyPatch, *given: float) -> list[Any]:
 def test_estimating_times_each_kind_of_run_once_and_trains_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = timed(
-        monkeypatch, 1.0, 20.0, 2.0, 30.0, 4.0, 40.0
-    )  # a step and an evaluation: soft; the hybrid's two phases
-    soft, hybrid = (config_of(paradigm) for paradigm in ("soft", "hybrid"))
-    lines = listed("--paradigms", "soft,hybrid", "--seeds", "0,1", "--estimate")
+    made = timed(monkeypatch, 1.0, 8.0, 12.0, 2.0, 20.0, 10.0, 4.0, 5.0, 35.0)  # a step, validation, test: soft, hybrid
+    soft, hybrid = (config_of(paradigm, evaluate_every=2) for paradigm in ("soft", "hybrid"))
+    lines = listed("--paradigms", "soft,hybrid", "--seeds", "0,1", "--evaluate-every", "2", "--estimate")
     assert len(made) == 2
-    # 7 steps an epoch: soft 6 * (7 + 20) s; hybrid 3 * (14 + 30) + 3 * (28 + 40) s
-    assert [line.split("  ", 1)[1] for line in lines[:4]] == 2 * ["to do  3 min"] + 2 * ["to do  6 min"]
+    # 7 steps an epoch: soft 6 * (7 + 20 / 2) s; hybrid 3 * (14 + 30 / 2) + 3 * (28 + 40 / 2) s
+    assert [line.split("  ", 1)[1] for line in lines[:4]] == 2 * ["to do  2 min"] + 2 * ["to do  4 min"]
     assert [lines[0].split()[0], lines[2].split()[0]] == [soft.name, hybrid.name]
     assert lines[4:] == [
-        f"In all 17 min of training for 4 runs not stored, one after the other, on {HERE}: {estimate.NUM_STEPS} "
+        f"In all 11 min of training for 4 runs not stored, one after the other, on {HERE}: {estimate.NUM_STEPS} "
         "training steps and one evaluation of each kind of run were timed just now."
     ]
     assert not (tmp_path / "results").exists()
