@@ -71,7 +71,7 @@ class Paradigm(Style):
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule(Style):
-    """Phases of training with one paradigm each, where they differ."""
+    """Two phases of training with one paradigm each; the second begins with a fresh optimiser."""
 
     paradigms: tuple[str, ...]
 
@@ -129,16 +129,19 @@ _KNOWN = (
     ),
 )
 PARADIGMS: dict[str, Paradigm] = {record.name: record for record in _KNOWN}
-SCHEDULES: dict[str, Schedule] = {
-    "hybrid": Schedule(
+_PHASES = (  # the hybrid, and its controls: a restart at the same epoch without a switch
+    Schedule(
         name="hybrid",
         label="hybrid",
         color="#b21c7a",
         marker="D",
         linestyle=(0.0, (3.6, 1.3, 1.0, 1.3)),
         paradigms=("soft", "hard"),
-    )
-}
+    ),
+    Schedule(name="soft+soft", label="SA to SA", color="#2f63fa", marker="P", paradigms=("soft", "soft")),
+    Schedule(name="hard+hard", label="HA to HA", color="#ea4822", marker="p", paradigms=("hard", "hard")),
+)
+SCHEDULES: dict[str, Schedule] = {record.name: record for record in _PHASES}
 
 
 def register(paradigm: Paradigm) -> Paradigm:

@@ -125,7 +125,7 @@ def test_help_of_run_groups_every_parameter_with_its_meaning_and_default() -> No
         "--paper-split true|false draw test mosaics from training pictures, as the public scripts do [default: false]",
     ):
         assert part in inside["Task"]
-    assert "hybrid's hard phase [default: 0.05 for digits" in inside["Training"]
+    assert "hybrid's second phase [default: 0.05 for digits" in inside["Training"]
     assert "[default: float64 for digits]" in inside["Computation"]
     assert "--seeds, --seed A,B,..." in fcam("grid", "--help").stdout
     assert max(map(len, fcam("run", "--help").stdout.splitlines())) <= 80
@@ -200,12 +200,11 @@ MISTAKES = {
     ("run", "--seed", "0,1"): "seed=0,1 is more than one: `fcam run` trains one, `fcam grid` several.",
     ("run", "--paradigm", "[soft, hard]"): "paradigm=[soft, hard] is more than one: `fcam run` trains one, `fcam grid` "
     "several.",
-    ("run", "--paradigm", "medium"): "paradigm='medium' is not allowed: choose soft, hard, lvml, logit_mixture "
-    "or hybrid (any of soft, hard, lvml, hybrid, logit_mixture).",
+    ("run", "--paradigm", "medium"): "paradigm='medium' is not allowed: choose soft, hard, lvml, logit_mixture, "
+    "hybrid, soft+soft or hard+hard (any of soft, hard, lvml, logit_mixture, hybrid, soft+soft, hard+hard).",
     ("run", "--paradigm", ""): "paradigm='' is not allowed: give at least 1 of them (any of soft, hard, lvml, "
-    "hybrid, logit_mixture).",
-    ("run", "--epochs", "1"): "switch_epoch=0 does not lie inside epochs=1: the hybrid needs at least one epoch of "
-    "soft and one of hard attention.",
+    "logit_mixture, hybrid, soft+soft, hard+hard).",
+    ("run", "--epochs", "1"): "switch_epoch=0 does not lie inside epochs=1: each phase needs at least one epoch.",
     ("run", "--dataset", "mnist"): "dataset='mnist' is unknown: choose digits, cifar10, cifar100, "
     "keywords, hatexplain, motifs, clouds, folder:PATH, hatexplain:PATH, text:PATH, series:PATH or bags:PATH.",
     ("run", "--foreground", "0,x"): "foreground names 'x', which is not a class of dataset='digits': choose from "

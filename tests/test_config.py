@@ -90,7 +90,7 @@ REFUSED: list[tuple[type[Parameters], dict[str, Any], str]] = [
     (Grid, {"learning_rates": "0.1,0.1"}, f"learning_rates=0.1,0.1 {TWICE}"),
     (Grid, {"learning_rates": "-0.1"}, "learning_rates='-0.1' is not allowed: give more than 0.0 (several are "),
     (Grid, {"learning_rates": "101"}, "learning_rates='101' is not allowed: give 100.0 or less (several are compared "),
-    (Grid, {"paradigms": "soft,medium"}, "paradigms='medium' is not allowed: choose soft, hard, lvml, logit_mixture or hybrid (any of "),
+    (Grid, {"paradigms": "soft,medium"}, "paradigms='medium' is not allowed: choose soft, hard, lvml, logit_mixture, hybrid, soft+soft or hard+hard (any of "),
     (Grid, {"precision": "float16"}, "precision='float16' is not allowed: choose 'float64', 'float32', 'tfloat32' or 'bfloat16' ("),
     (Grid, {"dataset": 3}, "dataset=3 is not allowed: give text, one of digits, cifar10, cifar100, keywords, hatexplain, "),
     (Grid, {"dataset": "imagenet"}, "dataset='imagenet' is unknown: choose digits, cifar10, cifar100, keywords, hatexplain, motifs, clouds, folder:PATH, hatexplain:PATH, text:PATH, series:PATH or bags:PATH."),
@@ -110,7 +110,7 @@ REFUSED: list[tuple[type[Parameters], dict[str, Any], str]] = [
     (Grid, {"focus_network": "resnet"}, f"focus_network='resnet' is unknown: {NETWORK}"),
     (Grid, {"classification_network": "vgg"}, f"classification_network='vgg' is unknown: {NETWORK}"),
     (Grid, {"image_size": "3"}, "image_size='3' is not allowed: give 4 or more (height and width of a segment in pixels)."),
-    (Grid, {"switch_epoch": "20"}, "switch_epoch=20 does not lie inside epochs=20: the hybrid needs at least one epoch of soft and one of hard attention."),
+    (Grid, {"switch_epoch": "20"}, "switch_epoch=20 does not lie inside epochs=20: each phase needs at least one epoch."),
     (Grid, {"num_segmets": 1}, "'num_segmets' is not a parameter: did you mean 'num_segments'? known are dataset, foreground, background, "),
     (Grid, {"zzz": 1}, "'zzz' is not a parameter: known are dataset, "),
     (Grid, {"noise": 1}, "noise does not belong to dataset='digits': leave it out, or choose a dataset that has it (motifs)."),
@@ -235,6 +235,18 @@ def test_the_grid_is_every_paradigm_with_every_seed_and_the_hybrid_has_two_phase
     assert searched.search_epochs == 4 and configs[0].phases[0].search_epochs == 0
 
 
+def test_controls_of_the_hybrid_restart_at_its_switch_at_its_rates_and_keep_their_paradigm() -> None:
+    given = {"paradigms": "hybrid,soft+soft,hard+hard", "epochs": 7, "switch_epoch": 3, "hard_learning_rates": 0.01}
+    configs = Grid.of({"dataset": "cifar10"} | given).configs()
+    assert [c.name.rsplit("-", 1)[0] for c in configs] == [
+        f"cifar10-m5-n10000-{name}-s0" for name in ("hybrid", "soft+soft", "hard+hard")
+    ]
+    assert [[(p.paradigm, p.epochs, *p.learning_rates) for p in config.phases] for config in configs] == [
+        [(first, 3, 0.05), (second, 4, 0.01)] for first, second in (("soft", "hard"), ("soft",) * 2, ("hard",) * 2)
+    ]
+    assert [(c.paradigm, c.aggregation) for c in configs[1:]] == [("soft+soft", "soft"), ("hard+hard", "hard")]
+
+
 def test_parameters_are_written_flat_and_read_again() -> None:
     for kind, given in ((Grid, {"dataset": "motifs", "seeds": "1,2"}), (SweepGrid, {}), (StudyGrid, {"epochs": 4})):
         found = kind.of(given)
@@ -287,7 +299,7 @@ def test_configs_cannot_be_changed_or_extended_and_come_back_from_json() -> None
 
 def test_schedules_have_readable_names() -> None:
     config = Grid.of({}).configs()[0]
-    for paradigms, name in {("soft",): "soft", ("lvml", "lvml"): "lvml", ("soft", "hard"): "hybrid",
+    for paradigms, name in {("soft",): "soft", ("soft", "soft"): "soft+soft", ("soft", "hard"): "hybrid",
                             ("hard", "soft"): "hard+soft"}.items():  # fmt: skip
         phases = tuple(Phase(paradigm=p, epochs=1, learning_rates=(0.1,)) for p in paradigms)
         assert config.model_copy(update={"phases": phases}).paradigm == name

@@ -19,9 +19,9 @@ from pydantic.fields import FieldInfo
 
 from fcamlib.config.defaults import CAPTIONS, SWEEPS
 from fcamlib.config.results import (
+    COMPARED,
     METHODS,
     REFERENCES,
-    SCHEDULES,
     CaptionModel,
     CaptionPhase,
     CaptionRun,
@@ -47,6 +47,7 @@ from fcamlib.config.results import (
 from fcamlib.config.sources import SOURCES, Source, load_plugins, written
 from fcamlib.config.tasks import Frozen, Mosaics, Names, Task, as_list, as_names, require_distinct
 from fcamlib.errors import UserError, explain, shown, unknown_name
+from fcamlib.paradigms import SCHEDULES
 
 log = logging.getLogger(__name__)
 Rates = Annotated[tuple[Rate, ...], BeforeValidator(as_list)]
@@ -218,12 +219,14 @@ class TaskParameters(Parameters):
 class Grid(TaskParameters, Training, Optimizer):
     """A grid of runs: every paradigm with every seed on one task."""
 
-    paradigms: Schedules = Field(SCHEDULES, description="any of soft, hard, lvml, hybrid, logit_mixture")
+    paradigms: Schedules = Field(
+        COMPARED, description="any of soft, hard, lvml, logit_mixture, hybrid, soft+soft, hard+hard"
+    )
     seeds: Seeds = Field((0,), description="each draws instances, initial weights and batch order")
     epochs: Epochs = Field(20, description="epochs of training")
-    switch_epoch: int = Field(0, ge=0, description="hybrid: epochs of soft attention before hard; default half")
+    switch_epoch: int = Field(0, ge=0, description="hybrid: epochs of its first phase; default half")
     learning_rates: Rates = Field((0.05,), min_length=1, description="several are compared on validation")
-    hard_learning_rates: Rates = Field((0.05,), min_length=1, description="learning rates of the hybrid's hard phase")
+    hard_learning_rates: Rates = Field((0.05,), min_length=1, description="learning rates of the hybrid's second phase")
     search_epochs: int = Field(0, ge=0, description="epochs after which learning rates are compared; default all")
     focus_network: str = Field("mlp", description="name of the focus network, or mlp:DEPTHxWIDTH")
     classification_network: str = Field("mlp", description="name of the classification network, or mlp:DEPTHxWIDTH")
@@ -245,13 +248,13 @@ class Grid(TaskParameters, Training, Optimizer):
                 raise ValueError(fault)
         if self.encoder and self.encoder not in task.encoders:
             raise ValueError(f"encoder='{shown(self.encoder)}' is unknown: choose {' or '.join(task.encoders)}")
-        if "hybrid" in self.paradigms:
-            self.phases("hybrid")
+        for schedule in self.schedules:
+            self.phases(schedule)
         return self
 
     def idle(self) -> Iterable[tuple[str, str]]:
         """Parameters that cannot have an effect beside the others, and why."""
-        if "hybrid" not in self.paradigms:
+        if not self.schedules:
             yield from ((name, "it belongs to the hybrid") for name in ("switch_epoch", "hard_learning_rates"))
         if max(len(self.learning_rates), len(self.hard_learning_rates)) == 1:
             yield "search_epochs", "there is one learning rate alone"
@@ -267,6 +270,11 @@ class Grid(TaskParameters, Training, Optimizer):
             for seed in self.seeds
         ]
 
+    @property
+    def schedules(self) -> list[str]:
+        """Those of the paradigms that have two phases."""
+        return [name for name in self.paradigms if name in SCHEDULES]
+
     def model(self, focus: str, classifier: str) -> Model:
         """Networks by name; of text the smaller focus network suits a transformer, which is large itself."""
         focus = focus or ("text50" if self.encoder == "transformer" else "text200")
@@ -275,16 +283,17 @@ class Grid(TaskParameters, Training, Optimizer):
 
     def phases(self, schedule: str, switch: int = 0, rates: tuple[float, ...] = ()) -> tuple[Phase, ...]:
         """The phases of a schedule; with another switch, or with the same rates in each, where these are given."""
-        soft_rates, hard_rates = rates or self.learning_rates, rates or self.hard_learning_rates
-        if schedule != "hybrid":
-            return (self._phase(schedule, self.epochs, soft_rates),)
+        first_rates, second_rates = rates or self.learning_rates, rates or self.hard_learning_rates
+        if schedule not in SCHEDULES:
+            return (self._phase(schedule, self.epochs, first_rates),)
+        first, second = SCHEDULES[schedule].paradigms
         switch = switch or self.switch_epoch or self.epochs // 2
         if not 0 < switch < self.epochs:
             raise ValueError(
                 f"switch_epoch={self.switch_epoch} does not lie inside epochs={self.epochs}: "
-                "the hybrid needs at least one epoch of soft and one of hard attention"
+                "each phase needs at least one epoch"
             )
-        return self._phase("soft", switch, soft_rates), self._phase("hard", self.epochs - switch, hard_rates)
+        return self._phase(first, switch, first_rates), self._phase(second, self.epochs - switch, second_rates)
 
     def _phase(self, paradigm: str, epochs: int, rates: tuple[float, ...]) -> Phase:
         search = min(self.search_epochs, epochs) if len(rates) > 1 else 0
@@ -340,7 +349,7 @@ class StudyGrid(Grid):
     def idle(self) -> Iterable[tuple[str, str]]:
         """Parameters that cannot have an effect beside the others, and why."""
         yield from super().idle()
-        if "hybrid" not in self.paradigms:
+        if not self.schedules:
             yield "soft_shares", "it belongs to the hybrid"
 
     def config(self) -> Study:
@@ -364,7 +373,7 @@ class StudyGrid(Grid):
 
     def _switch(self, share: float) -> int:
         switch = round(share * self.epochs)
-        if "hybrid" in self.paradigms and not 0 < switch < self.epochs:
+        if self.schedules and not 0 < switch < self.epochs:
             raise ValueError(
                 f"soft_shares={share:g} of epochs={self.epochs} leaves a phase without an epoch: "
                 "give a share nearer to one half, or more epochs"

@@ -19,9 +19,9 @@ from fcamlib.config.sources import load_plugins, portable_source, short_source
 from fcamlib.config.tasks import Count, Frozen, task_of
 from fcamlib.errors import UserError, explain, shown
 
-SCHEDULES = (*paradigms.PAPER, "hybrid")  # what a grid trains where nothing is said
+COMPARED = (*paradigms.PAPER, "hybrid")  # what a grid trains where nothing is said
 REFERENCES = ("abmil", "gated-abmil")  # from the library torchmil
-METHODS = (*SCHEDULES, *REFERENCES)
+METHODS = (*COMPARED, *REFERENCES)
 
 
 def one_of(names: Callable[[], tuple[str, ...]]) -> Any:
@@ -305,11 +305,8 @@ class Config(Frozen):
         return self.model_copy(update={name: moved(getattr(self, name)) for name in type(self).model_fields})
 
 
-def paradigm_of(phases: tuple[Phase, ...] | tuple[CaptionPhase, ...]) -> str:
-    """Name of a schedule: a paradigm, "hybrid" for soft then hard, otherwise joined by "+"."""
-    names = tuple(phase.paradigm for phase in phases)
-    if len(set(names)) == 1:
-        return names[0]
+def schedule_of(names: tuple[str, ...]) -> str:
+    """Name of a schedule of paradigms: the only one, "hybrid" for soft then hard, otherwise joined by "+"."""
     known = {schedule.paradigms: name for name, schedule in paradigms.SCHEDULES.items()}
     return known.get(names, "+".join(names))
 
@@ -327,7 +324,7 @@ class Run(Config):
     @property
     def paradigm(self) -> str:
         """Name of the schedule."""
-        return paradigm_of(self.phases)
+        return schedule_of(tuple(phase.paradigm for phase in self.phases))
 
     @property
     def aggregation(self) -> str:
@@ -360,7 +357,8 @@ class CaptionRun(Config):
     @property
     def paradigm(self) -> str:
         """Name of the schedule; phases of one loss count once."""
-        return paradigm_of(self.phases)
+        names = tuple(phase.paradigm for phase in self.phases)
+        return schedule_of(names if len(set(names)) > 1 else names[:1])
 
     @property
     def steps(self) -> int:
