@@ -25,13 +25,15 @@ MATHJAX_PARTS = (
     "input/tex/extensions/*.js",
 )
 VENDOR_DIR = "vendor_js"
-# File in _static -> the one page that uses it.
-ONE_PAGE_FILES = {
-    "explorer.js": "explorer",
-    "explorer.css": "explorer",
-    "course.js": "course",
-    "gallery.js": "course",
-    "course.css": "course",
+# Name of a script or style sheet in _static -> the pages that use it; the others are for all pages.
+USED_BY = {
+    "drawing": ("explorer", "course", "train"),
+    "explorer": ("explorer",),
+    "course": ("course",),
+    "gallery": ("course",),
+    "train": ("train",),
+    "train_model": ("train",),
+    "train_views": ("train",),
 }
 
 
@@ -54,7 +56,7 @@ def leave_out_files(app: Sphinx, pagename: str, templatename: str, context: dict
     """Drop what belongs to another page, and sphinx-thebe, which would fetch a client from another host."""
     for kind in ("script_files", "css_files"):
         files = [file for file in context.get(kind, []) if not _is_live_code(file)]
-        context[kind] = [file for file in files if ONE_PAGE_FILES.get(_name(file), pagename) == pagename]
+        context[kind] = [file for file in files if pagename in USED_BY.get(Path(_name(file)).stem, (pagename,))]
 
 
 def _name(file: Any) -> str:

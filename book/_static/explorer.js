@@ -1,8 +1,9 @@
-/* The joint gradient flow in the page: three trajectories for any number of segments and classes.
+/* The joint gradient flow in the page: SA, HA, LVML and the hybrid for any number of segments and classes.
 
 The flow starts at mu = nu = 0. The margin mu never falls, so it serves as the variable of integration: the phase curve
-gives nu at each mu, and time is the integral of 1/mu' along it. Equation numbers are those of the page
-"Derivations". Everything is kept as logarithms or differences that stay exact up to m = C = 1e6, t = 1e12.
+gives nu at each mu, and time is the integral of 1/mu' along it. The hybrid is SA's flow until the switch and HA's from
+where SA stands: its right-hand side R goes on from SA's (G20). Equation numbers are those of the page "Derivations".
+Everything is kept as logarithms or differences that stay exact up to m = C = 1e6, t = 1e12.
 */
 "use strict";
 
@@ -11,11 +12,13 @@ const fcamExplorer = (() => {
     { name: "soft", label: "SA" },
     { name: "hard", label: "HA" },
     { name: "lvml", label: "LVML" },
+    { name: "hybrid", label: "hybrid" },
   ];
-  const LIMITS = { m: [2, 1e6], C: [2, 1e6], T: [1, 1e12] };
+  const LIMITS = { m: [2, 1e6], C: [2, 1e6], T: [1, 1e12], s: [0, 1] };
   const STEP = 0.01; // largest step in mu
   const GROWTH = 1.02; // and largest relative step, for the start
   const MAX_STEPS = 50000;
+  const CURVE_POINTS = 800; // of a phase curve
 
   /* ---------- the flow ---------- */
 
@@ -69,11 +72,9 @@ const fcamExplorer = (() => {
     return -Math.log1p(-(alpha * wrong(mu)) / (1 + wrong(mu)) - rest * (1 - 1 / C)); // -log Z by 1 - Z
   }
 
-  /* Knots (t, mu, R) of the flow from 0 to the first knot at or after `horizon`, by Runge and Kutta's fourth order. */
-  function integrate(paradigm, m, C, first, horizon) {
-    let mu = 0;
-    let R = 0;
-    let t = 0;
+  /* Knots of the flow from the point `from` to the first at or after `horizon`, by Runge and Kutta's fourth order. */
+  function integrate(paradigm, m, C, first, horizon, from) {
+    let { mu, R, t } = from;
     const knots = [];
     const note = () => {
       const { dR, logDt } = slopes(paradigm, mu, R, C, m);
@@ -81,7 +82,7 @@ const fcamExplorer = (() => {
     };
     note();
     let step = Math.min(STEP, first * knots[0].muDot);
-    for (let i = 0; i < MAX_STEPS && t < horizon; i += 1) {
+    for (let i = 0; i < MAX_STEPS && (t < horizon || i === 0); i += 1) {
       const a = slopes(paradigm, mu, R, C, m);
       const b = slopes(paradigm, mu + step / 2, R + (step / 2) * a.dR, C, m);
       const c = slopes(paradigm, mu + step / 2, R + (step / 2) * b.dR, C, m);
@@ -90,7 +91,7 @@ const fcamExplorer = (() => {
       t += (step / 6) * (Math.exp(a.logDt) + 2 * Math.exp(b.logDt) + 2 * Math.exp(c.logDt) + Math.exp(d.logDt));
       mu += step;
       note();
-      step = Math.min(STEP, mu * (GROWTH - 1) + first * knots[0].muDot);
+      step = Math.min(STEP, (mu - from.mu) * (GROWTH - 1) + first * knots[0].muDot);
     }
     return knots;
   }
@@ -106,111 +107,130 @@ const fcamExplorer = (() => {
     );
   }
 
-  /* mu, nu, alpha, loss of one paradigm at rising times >= 0. */
-  function trajectory(paradigm, m, C, times) {
+  /* One loss's flow from the point `from` at rising times: mu, nu, alpha, loss, its phase curve and its last point. */
+  function flow(paradigm, m, C, times, from = { t: 0, mu: 0, R: 0 }) {
     const last = times[times.length - 1];
-    const first = Math.min(times.find((t) => t > 0) || 1, last || 1);
-    const knots = integrate(paradigm, m, C, first / 4, last);
-    const found = { times, mu: [], nu: [], alpha: [], loss: [] };
+    const first = Math.min((times.find((t) => t > from.t) ?? from.t + 1) - from.t, last - from.t || 1);
+    const knots = integrate(paradigm, m, C, first / 4, last, from);
+    const found = { mu: [], nu: [], alpha: [], loss: [], end: from };
     let i = 1;
     for (const t of times) {
       while (i < knots.length - 1 && knots[i].t < t) i += 1;
       const mu = between(t, knots[i - 1], knots[i], "mu", "muDot");
-      const nu = focusLogit(between(t, knots[i - 1], knots[i], "R", "RDot"), m);
+      const R = between(t, knots[i - 1], knots[i], "R", "RDot");
+      const nu = focusLogit(R, m);
       found.mu.push(mu);
       found.nu.push(nu);
       found.alpha.push(attention(nu, m));
       found.loss.push(loss(paradigm, mu, nu, m, C));
+      found.end = { t, mu, R };
     }
+    // Drawn over mu and not over time: a jump within one step of time would have corners.
+    const along = knots.filter(({ t }, k) => t < last && k % Math.ceil(knots.length / CURVE_POINTS) === 0);
+    const way = [...along, found.end];
+    found.phase = { mu: way.map(({ mu }) => mu), nu: way.map(({ R }) => focusLogit(R, m)) };
     return found;
+  }
+
+  /* mu, nu, alpha, loss and phase curve of one paradigm at rising times >= 0; the hybrid switches at the time `turn`. */
+  function trajectory(paradigm, m, C, times, turn = 0) {
+    if (paradigm !== "hybrid") return { times, ...flow(paradigm, m, C, times) };
+    const early = times.filter((t) => t <= turn);
+    if (early.length === times.length) return { times, ...flow("soft", m, C, times) };
+    const soft = flow("soft", m, C, [...early, turn]);
+    const hard = flow("hard", m, C, times.slice(early.length), soft.end);
+    const joined = (key) => [...soft[key].slice(0, early.length), ...hard[key]];
+    const phase = { mu: [...soft.phase.mu, ...hard.phase.mu], nu: [...soft.phase.nu, ...hard.phase.nu] };
+    return { times, mu: joined("mu"), nu: joined("nu"), alpha: joined("alpha"), loss: joined("loss"), phase };
+  }
+
+  /* ---------- fixed focus ---------- */
+
+  /* The x >= 0 with e^x - 1 + n x = y (G11). */
+  const linearExponential = (n, y) => focusLogit(y / n, n + 1);
+
+  /* The margin at time t with the attention held at alpha (F1 to F3). */
+  function fixedMargin(paradigm, alpha, t, C) {
+    const N = C - 1;
+    if (paradigm === "soft") return linearExponential(N, alpha * alpha * t) / alpha;
+    if (paradigm === "hard") return linearExponential(N, alpha * t);
+    let [low, high] = [0, linearExponential(N, t)]; // no weight above alpha = 1, where the second term is gone
+    for (let i = 0; i < 200 && high - low > 1e-14 * high; i += 1) {
+      const mu = (low + high) / 2;
+      const decay = -Math.expm1(-mu) * N * N;
+      const passed = alpha * (Math.expm1(mu) + N * mu) + ((1 - alpha) / C) * (Math.expm1(mu) + 2 * N * mu + decay);
+      if (passed < alpha * t) low = mu;
+      else high = mu;
+    }
+    return (low + high) / 2;
+  }
+
+  /* What the loss gains for each bit of attention moved to the foreground (F5), at the classifier of (alpha, t). */
+  function incentive(paradigm, alpha, t, C) {
+    const mu = fixedMargin(paradigm, alpha, t, C);
+    if (paradigm === "soft") return ((C - 1) * mu) / (Math.exp(alpha * mu) + C - 1);
+    const { gain } = classifier(mu, C); // C beta - 1
+    return paradigm === "hard" ? Math.log1p(gain) : gain / (1 + alpha * gain);
   }
 
   /* ---------- the figure ---------- */
 
-  const SVG = "http://www.w3.org/2000/svg";
-  const BOX = { width: 360, height: 250, left: 44, right: 10, top: 12, bottom: 40 };
   const POINTS = 241;
+  const ALPHAS = Array.from({ length: 100 }, (_, i) => (i + 0.5) / 100);
   const EARLIEST = 1e-4; // the logarithmic axis begins at this share of T
-  const PANELS = [
-    { key: "mu", x: "t", y: "mu" },
-    { key: "nu", x: "t", y: "nu" },
-    { key: "alpha", x: "t", y: "alpha" },
-    { key: "phase", x: "mu", y: "nu" },
-  ];
-  const number = new Intl.NumberFormat("en", { maximumSignificantDigits: 4, useGrouping: true });
-  const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notation: "compact" });
-  const shown = (v) =>
-    v !== 0 && (Math.abs(v) >= 1e7 || Math.abs(v) < 1e-3) ? v.toExponential(2).replace("e+", "e") : number.format(v);
+  const LEAST = 1e-2; // incentive that is drawn
+  const PANELS = ["mu", "nu", "alpha", "phase", "loss", "incentive"];
+  const FIXED = PARADIGMS.slice(0, 3); // the hybrid has no loss of its own
 
-  function element(name, attributes, parent) {
-    const made = document.createElementNS(SVG, name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    parent.append(made);
-    return made;
+  function curve(panel, name, xs, ys) {
+    fcamDraw.element("polyline", { points: fcamDraw.path(panel, xs, ys), class: "curve", "data-paradigm": name }, panel.svg);
   }
 
-  /* Round numbers from 0 to at least `high`, four or five of them. */
-  function ticks(high) {
-    const raw = high / 4;
-    const power = 10 ** Math.floor(Math.log10(raw));
-    const step = [1, 2, 2.5, 5, 10].map((f) => f * power).find((s) => s >= raw);
-    return Array.from({ length: Math.floor(high / step + 1e-9) + 1 }, (_, i) => i * step);
+  function drawPanel(panel, state) {
+    const most = (key) => Math.max(...PARADIGMS.map(({ name }) => Math.max(...state.curves[name][key]))) * 1.04 || 1;
+    const byTime = panel.key !== "phase";
+    const x = byTime
+      ? { low: state.log ? state.times[0] : 0, high: state.T, log: state.log, name: "time t" }
+      : { low: 0, high: most("mu"), name: "margin \u03bc" };
+    const y = { low: 0, high: panel.key === "alpha" ? 1 : most(byTime ? panel.key : "nu") };
+    Object.assign(panel, fcamDraw.drawAxes(panel.svg, x, y));
+    if (byTime && state.s > 0 && state.s < 1) line(panel, panel.svg, state.s * state.T, "turn");
+    for (const { name } of PARADIGMS) {
+      const found = state.curves[name];
+      if (byTime) curve(panel, name, state.times, found[panel.key]);
+      else curve(panel, name, found.phase.mu, found.phase.nu);
+    }
+    panel.marks = fcamDraw.element("g", { class: "marks" }, panel.svg);
   }
 
-  function decades(low, high) {
-    const every = Math.ceil((high - low) / 5);
-    const all = [];
-    for (let e = Math.ceil(low); e <= high + 1e-9; e += every) all.push(e);
-    return all;
+  /* A vertical line at time t. */
+  function line(panel, parent, t, name) {
+    const { top, height, bottom } = fcamDraw.BOX;
+    const x = panel.toX(t).toFixed(1);
+    fcamDraw.element("line", { x1: x, x2: x, y1: top, y2: height - bottom, class: name }, parent);
   }
 
-  function drawPanel(panel, svg, state) {
-    svg.replaceChildren();
-    const { left, right, top, bottom, width, height } = BOX;
-    const byTime = panel.x === "t";
-    const highest = (key) => Math.max(...PARADIGMS.map(({ name }) => Math.max(...state.curves[name][key]))) * 1.04;
-    const yTop = panel.y === "alpha" ? 1 : highest(panel.y) || 1;
-    const byPower = byTime && state.log;
-    const xLow = byPower ? Math.log10(state.times[0]) : 0;
-    const xHigh = byPower ? Math.log10(state.T) : byTime ? state.T : highest("mu") || 1;
-    panel.toX = (v) => left + (((byPower ? Math.log10(v) : v) - xLow) / (xHigh - xLow)) * (width - left - right);
-    panel.toY = (v) => height - bottom - (v / yTop) * (height - top - bottom);
-    for (const value of ticks(yTop)) {
-      const y = panel.toY(value);
-      element("line", { x1: left, x2: width - right, y1: y, y2: y, class: "grid" }, svg);
-      element("text", { x: left - 6, y: y + 4, "text-anchor": "end" }, svg).textContent = number.format(value);
+  /* Incentives over alpha at the time that is read. */
+  function drawIncentives(panel, state) {
+    const x = { low: 0, high: 1, name: "attention \u03b1, held fixed" };
+    const y = { low: LEAST, high: Math.max(1, 2 * (state.C - 1)), log: true };
+    Object.assign(panel, fcamDraw.drawAxes(panel.svg, x, y));
+    const t = state.times[state.index];
+    for (const { name } of FIXED) {
+      const points = ALPHAS.map((alpha) => [alpha, incentive(name, alpha, t, state.C)]).filter(([, I]) => I >= LEAST);
+      if (points.length) curve(panel, name, points.map(([alpha]) => alpha), points.map(([, I]) => I));
     }
-    for (const value of byPower ? decades(xLow, xHigh) : ticks(xHigh)) {
-      const x = panel.toX(byPower ? 10 ** value : value);
-      element("line", { x1: x, x2: x, y1: height - bottom, y2: height - bottom + 4, class: "axis" }, svg);
-      const label = element("text", { x, y: height - bottom + 17, "text-anchor": "middle" }, svg);
-      label.textContent = byPower ? "10" : short.format(value);
-      if (byPower) element("tspan", { dy: -5, class: "power" }, label).textContent = String(value).replace("-", "\u2212");
-    }
-    element("line", { x1: left, x2: width - right, y1: height - bottom, y2: height - bottom, class: "axis" }, svg);
-    const middle = (left + width - right) / 2;
-    const name = element("text", { x: middle, y: height - 5, "text-anchor": "middle" }, svg);
-    name.textContent = byTime ? "time t" : "margin \u03bc";
-    for (const { name: paradigm } of PARADIGMS) {
-      const xs = byTime ? state.times : state.curves[paradigm].mu;
-      const ys = state.curves[paradigm][panel.y];
-      const points = xs.map((x, i) => `${panel.toX(x).toFixed(1)},${panel.toY(ys[i]).toFixed(1)}`).join(" ");
-      element("polyline", { points, class: `curve ${paradigm}` }, svg);
-    }
-    panel.marks = element("g", { class: "marks" }, svg);
   }
 
   function markPanel(panel, state) {
     const i = state.index;
     panel.marks.replaceChildren();
-    if (panel.x === "t") {
-      const x = panel.toX(state.times[i]);
-      element("line", { x1: x, x2: x, y1: BOX.top, y2: BOX.height - BOX.bottom, class: "cursor" }, panel.marks);
-    }
+    if (panel.key !== "phase") line(panel, panel.marks, state.times[i], "cursor");
     for (const { name } of PARADIGMS) {
-      const curve = state.curves[name];
-      const cx = panel.toX(panel.x === "t" ? state.times[i] : curve.mu[i]);
-      element("circle", { cx, cy: panel.toY(curve[panel.y][i]), r: 4, class: `dot ${name}` }, panel.marks);
+      const found = state.curves[name];
+      const cx = panel.toX(panel.key === "phase" ? found.mu[i] : state.times[i]);
+      const cy = panel.toY(found[panel.key === "phase" ? "nu" : panel.key][i]);
+      fcamDraw.element("circle", { cx, cy, r: 4, class: "dot", "data-paradigm": name }, panel.marks);
     }
   }
 
@@ -218,79 +238,107 @@ const fcamExplorer = (() => {
 
   function start(root) {
     const part = (key) => root.querySelector(`[data-part="${key}"]`);
-    const state = { m: 20, C: 20, T: 1000, log: false, index: POINTS - 1, curves: {}, times: [] };
-    const panels = PANELS.map((panel) => ({ ...panel, svg: part(panel.key) }));
+    const state = { m: 20, C: 20, T: 1000, s: 0.6, log: false, index: POINTS - 1, curves: {}, times: [] };
+    const panels = PANELS.map((key) => ({ key, svg: part(key) }));
+    const incentives = panels.pop();
     const said = part("said");
 
     function readout() {
-      part("time").textContent = shown(state.times[state.index]);
-      part("at").setAttribute("aria-valuetext", `t = ${shown(state.times[state.index])}`);
+      part("time").textContent = fcamDraw.shown(state.times[state.index]);
+      part("at").setAttribute("aria-valuetext", `t = ${fcamDraw.shown(state.times[state.index])}`);
       for (const { name } of PARADIGMS) {
         for (const key of ["mu", "nu", "alpha", "loss"]) {
-          part(`${key}-${name}`).textContent = shown(state.curves[name][key][state.index]);
+          part(`${key}-${name}`).textContent = fcamDraw.shown(state.curves[name][key][state.index]);
         }
       }
       for (const panel of panels) markPanel(panel, state);
+      drawIncentives(incentives, state);
     }
 
     function compute() {
       const share = (i) => (state.log ? EARLIEST ** (1 - i / (POINTS - 1)) : i / (POINTS - 1));
       state.times = Array.from({ length: POINTS }, (_, i) => state.T * share(i));
-      for (const { name } of PARADIGMS) state.curves[name] = trajectory(name, state.m, state.C, state.times);
-      for (const panel of panels) drawPanel(panel, panel.svg, state);
+      for (const { name } of PARADIGMS) {
+        state.curves[name] = trajectory(name, state.m, state.C, state.times, state.s * state.T);
+      }
+      for (const panel of panels) drawPanel(panel, state);
       readout();
     }
 
-    /* A slider over the logarithm and a number field for the same value; returns what shows the value in both. */
+    /* What is wrong with an entry, in a sentence; nothing where it is allowed. */
+    function problem(key, text) {
+      const [low, high] = LIMITS[key];
+      const value = Number(text);
+      const whole = key === "m" || key === "C";
+      if (text !== "" && value >= low && value <= high && (!whole || Number.isInteger(value))) return "";
+      const name = key === "s" ? "switch" : key;
+      return `${name} is "${text}": give ${whole ? "a whole number" : "a number"} from ${low} to ${fcamDraw.number.format(high)}.`;
+    }
+
+    /* A slider, over the logarithm but for the switch, and a number field for the same value; returns what shows both. */
     function connect(key) {
       const [low, high] = LIMITS[key];
       const [slider, field] = [part(`${key}-slider`), part(`${key}-field`)];
+      const byPower = key !== "s";
       const place = () => {
-        slider.value = Math.log10(state[key]);
-        slider.setAttribute("aria-valuetext", shown(state[key]));
+        slider.value = byPower ? Math.log10(state[key]) : state[key];
+        slider.setAttribute("aria-valuetext", byPower ? fcamDraw.shown(state[key]) : `at ${state.s} of the time`);
       };
       const show = () => {
         place();
         field.value = state[key];
       };
       slider.addEventListener("input", () => {
-        const value = 10 ** Number(slider.value);
-        const digits = 10 ** Math.max(0, Math.floor(Math.log10(value)) - 1);
-        state[key] = Math.min(high, Math.max(low, Math.round(value / digits) * digits));
+        const value = byPower ? 10 ** Number(slider.value) : Number(slider.value);
+        const digits = byPower ? 10 ** Math.max(0, Math.floor(Math.log10(value)) - 1) : 1;
+        state[key] = byPower ? Math.min(high, Math.max(low, Math.round(value / digits) * digits)) : value;
         show();
         settle(field, "");
       });
       field.addEventListener("input", () => {
-        const value = Number(field.value);
-        const whole = key === "T" || Number.isInteger(value);
-        if (field.value === "" || !(value >= low && value <= high) || !whole) {
-          const kind = key === "T" ? "a number" : "a whole number";
-          settle(field, `${key} is "${field.value}": give ${kind} from ${low} to ${number.format(high)}.`);
-          return;
+        const wrong = problem(key, field.value);
+        if (!wrong) {
+          state[key] = Number(field.value);
+          place();
         }
-        state[key] = value;
-        place();
-        settle(field, "");
+        settle(field, wrong);
       });
       show();
       return show;
     }
 
-    /* After an entry: say what is wrong with it, or draw anew. */
-    function settle(field, problem) {
-      field.setAttribute("aria-invalid", problem ? "true" : "false");
-      said.textContent = problem;
-      if (!problem) compute();
+    /* After an entry: say what is wrong with it, or draw anew and put the settings into the address. */
+    function settle(field, wrong) {
+      field.setAttribute("aria-invalid", wrong ? "true" : "false");
+      said.textContent = wrong;
+      if (wrong) return;
+      compute();
+      const { m, C, T, s, log } = state;
+      fcamDraw.toAddress({ m, C, T, s, ...(log ? { log: 1 } : {}) });
     }
 
-    const shows = { m: connect("m"), C: connect("C"), T: connect("T") };
-    for (const button of root.querySelectorAll("button[data-m]")) {
+    /* Take settings as they stand in an address or on a button; a wrong one is named and left out. */
+    function take(given) {
+      const wrong = Object.keys(LIMITS).map((key) => {
+        const told = given[key] === undefined ? "" : problem(key, given[key]);
+        if (given[key] !== undefined && !told) state[key] = Number(given[key]);
+        return told;
+      });
+      state.log = given.log === "1";
+      part("log").checked = state.log;
+      for (const [key, show] of Object.entries(shows)) {
+        show();
+        part(`${key}-field`).setAttribute("aria-invalid", "false");
+      }
+      return wrong.filter(Boolean).join(" ");
+    }
+
+    const shows = Object.fromEntries(Object.keys(LIMITS).map((key) => [key, connect(key)]));
+    for (const button of root.querySelectorAll("button[data-preset]")) {
       button.addEventListener("click", () => {
-        for (const [key, show] of Object.entries(shows)) {
-          state[key] = Number(button.dataset[key.toLowerCase()]);
-          part(`${key}-field`).setAttribute("aria-invalid", "false");
-          show();
-        }
+        take(Object.fromEntries(new URLSearchParams(button.dataset.preset)));
+        state.index = POINTS - 1;
+        part("at").value = state.index;
         settle(part("m-field"), "");
       });
     }
@@ -301,8 +349,8 @@ const fcamExplorer = (() => {
     for (const panel of panels) {
       panel.svg.addEventListener("pointermove", (event) => {
         const bounds = panel.svg.getBoundingClientRect();
-        const x = ((event.clientX - bounds.left) / bounds.width) * BOX.width;
-        const y = ((event.clientY - bounds.top) / bounds.height) * BOX.height;
+        const x = ((event.clientX - bounds.left) / bounds.width) * fcamDraw.BOX.width;
+        const y = ((event.clientY - bounds.top) / bounds.height) * fcamDraw.BOX.height;
         state.index = nearest(panel, x, y);
         part("at").value = state.index;
         readout();
@@ -311,13 +359,14 @@ const fcamExplorer = (() => {
 
     part("log").addEventListener("change", (event) => {
       state.log = event.target.checked;
-      compute();
+      settle(part("m-field"), "");
     });
 
     /* The point under the pointer: by time, or in the phase portrait by distance to any curve. */
     function nearest(panel, x, y) {
-      const share = (x - BOX.left) / (BOX.width - BOX.left - BOX.right);
-      if (panel.x === "t") return Math.round(Math.min(1, Math.max(0, share)) * (POINTS - 1));
+      const { left, right, width } = fcamDraw.BOX;
+      const share = (x - left) / (width - left - right);
+      if (panel.key !== "phase") return Math.round(Math.min(1, Math.max(0, share)) * (POINTS - 1));
       let best = [Infinity, 0];
       for (const { name } of PARADIGMS) {
         state.curves[name].mu.forEach((mu, i) => {
@@ -328,10 +377,11 @@ const fcamExplorer = (() => {
       return best[1];
     }
 
+    said.textContent = take(Object.fromEntries(fcamDraw.inAddress()));
     compute();
   }
 
   document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".fcam-explorer").forEach(start));
-  return { trajectory, focusLogit, wrightOmega, start };
+  return { trajectory, incentive, focusLogit, wrightOmega, start };
 })();
 window.fcamExplorer = fcamExplorer;

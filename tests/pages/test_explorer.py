@@ -11,11 +11,14 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from fcamlib.theory import flow as gradient_flow
+from fcamlib.theory.fixed_focus import incentive
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
-SCRIPT = BOOK / "_static" / "explorer.js"
+STATIC = BOOK / "_static"
+SCRIPT = STATIC / "explorer.js"
 MAX_BYTES = 30_000
-PARADIGMS = ("soft", "hard", "lvml")
+LOSSES = ("soft", "hard", "lvml")
+PARADIGMS = (*LOSSES, "hybrid")
 
 
 def skeleton() -> str:
@@ -33,9 +36,11 @@ def page(browser: Browser) -> Iterator[Page]:
     page = context.new_page()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    style = (BOOK / "_static" / "explorer.css").read_text()
-    content = f"<!doctype html><html data-theme='light'><style>{style}</style><body>{skeleton()}"
-    page.set_content(f"{content}<script>{SCRIPT.read_text()}</script></body></html>")
+    style = "".join((STATIC / name).read_text() for name in ("drawing.css", "explorer.css"))
+    scripts = "".join(f"<script>{(STATIC / name).read_text()}</script>" for name in ("explorer.js", "drawing.js"))
+    page.set_content(
+        f"<!doctype html><html data-theme='light'><style>{style}</style><body>{skeleton()}{scripts}</body>"
+    )
     yield page
     assert not asked, f"the explorer asked for {asked}"
     context.close()
@@ -56,7 +61,7 @@ def in_page(page: Page, paradigm: str, m: int, classes: int, times: list[float])
         (2, 10**6, [1e4, 1e7, 1e12]),
     ],
 )
-@pytest.mark.parametrize("paradigm", PARADIGMS)
+@pytest.mark.parametrize("paradigm", LOSSES)
 def test_the_page_computes_what_the_library_computes(
     page: Page, paradigm: str, m: int, classes: int, times: list[float]
 ) -> None:
@@ -64,6 +69,64 @@ def test_the_page_computes_what_the_library_computes(
     known = gradient_flow.trajectory(paradigm, m, classes, times)
     for name, floor in (("mu", 0), ("nu", 1e-10), ("alpha", 0), ("loss", 1e-14)):  # below the floor, rounding
         np.testing.assert_allclose(found[name], getattr(known, name), rtol=1e-6, atol=floor, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("m", "classes", "times", "switch"),
+    [
+        (20, 20, [1.0, 400.0, 600.0, 601.0, 1e3], 600.0),
+        (5, 3, [1.0, 50.0, 200.0], 50.0),
+        (100, 1000, [5e4, 1e5, 4e5], 1e5),
+        (10**6, 20, [1e6, 3e7, 5e7], 3e7),
+        (20, 20, [10.0, 1e3], 0.0),
+    ],
+)
+def test_the_hybrid_is_the_library_s(page: Page, m: int, classes: int, times: list[float], switch: float) -> None:
+    found = page.evaluate("a => window.fcamExplorer.trajectory(...a)", ["hybrid", m, classes, times, switch])
+    known = gradient_flow.hybrid(m, classes, times, switch)
+    for name in ("mu", "nu", "alpha", "loss"):
+        np.testing.assert_allclose(found[name], getattr(known, name), rtol=1e-6, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("paradigm", LOSSES)
+def test_the_phase_curve_follows_the_closed_form_without_corners(page: Page, paradigm: str) -> None:
+    """Where attention jumps within one step of time, too: no turn in the drawn line above 3 degrees."""
+    times = np.linspace(0, 5e7, 241).tolist()
+    phase = in_page(page, paradigm, 10**6, 20, times)["phase"]
+    mu, nu = np.array(phase["mu"]), np.array(phase["nu"])
+    np.testing.assert_allclose(nu, gradient_flow.phase_curve(paradigm, mu, 10**6, 20), rtol=1e-6, atol=1e-9)
+    across, up = np.diff(mu) / mu[-1] * 306, np.diff(nu) / nu.max() * 198  # in the drawing's units
+    assert np.degrees(np.abs(np.diff(np.unwrap(np.arctan2(up, across))))).max() < 3
+
+
+@pytest.mark.parametrize(("t", "classes"), [(1.0, 3), (1000.0, 20), (1e7, 10**6)])
+@pytest.mark.parametrize("paradigm", LOSSES)
+def test_incentives_are_the_library_s(page: Page, paradigm: str, t: float, classes: int) -> None:
+    alphas = [0.005, 0.1, 0.5, 0.995]
+    found = page.evaluate(
+        "([name, alphas, t, C]) => alphas.map(a => window.fcamExplorer.incentive(name, a, t, C))",
+        [paradigm, alphas, t, classes],
+    )
+    np.testing.assert_allclose(found, incentive(paradigm, alphas, t, classes), rtol=1e-7)
+
+
+def test_settings_stand_in_the_address_and_a_wrong_one_is_named(page: Page) -> None:
+    page.get_by_role("button", name="two classes").click()
+    assert page.evaluate("location.hash") == "#m=20&C=2&T=1000&s=0.6"
+    page.locator("#fcam-s").fill("0.25")
+    assert page.evaluate("location.hash").endswith("s=0.25")
+    known = gradient_flow.hybrid(20, 2, [1e3], 250.0)
+    assert values(page, "alpha")[-1] == pytest.approx(known.alpha[0], rel=1e-3)
+    again = page.context.new_page()
+    again.goto("about:blank#m=7&C=0&T=30&s=0.5&log=1")
+    again.evaluate("html => { document.documentElement.innerHTML = html }", page.content())
+    for name in ("drawing.js", "explorer.js"):
+        again.add_script_tag(content=(STATIC / name).read_text())
+    again.evaluate("() => window.fcamExplorer.start(document.querySelector('.fcam-explorer'))")
+    assert [again.locator(f"#fcam-{key}").input_value() for key in "mcts"] == ["7", "20", "30", "0.5"]
+    assert again.locator("#fcam-said").inner_text() == 'C is "0": give a whole number from 2 to 1,000,000.'
+    assert again.locator('[data-part="log"]').is_checked()
+    again.close()
 
 
 def test_time_zero_is_the_start(page: Page) -> None:
@@ -80,12 +143,14 @@ def test_entries_and_the_reading_slider_change_the_table(page: Page) -> None:
     page.get_by_label("segments m").last.fill("100")
     page.locator("#fcam-c").fill("1000")
     page.locator("#fcam-t").fill("400000")
-    known = [gradient_flow.trajectory(name, 100, 1000, [2e5, 4e5]) for name in PARADIGMS]
+    page.locator("#fcam-s").fill("0.6")
+    known = [gradient_flow.trajectory(name, 100, 1000, [2e5, 4e5]) for name in LOSSES]
+    known.append(gradient_flow.hybrid(100, 1000, [2e5, 4e5], 0.6 * 4e5))
     assert values(page, "nu") == pytest.approx([flow.nu[1] for flow in known], rel=1e-3)
     slider = page.locator("#fcam-at")
     slider.focus()
     slider.press("Home")
-    assert values(page, "mu") == [0, 0, 0]
+    assert values(page, "mu") == [0, 0, 0, 0]
     slider.fill("120")  # the middle of a linear time axis
     assert page.locator('[data-part="time"]').inner_text() == "200,000"
     assert values(page, "mu") == pytest.approx([flow.mu[0] for flow in known], rel=1e-3)
@@ -93,7 +158,7 @@ def test_entries_and_the_reading_slider_change_the_table(page: Page) -> None:
 
 
 def test_arrow_keys_on_a_slider_change_the_setting(page: Page) -> None:
-    page.get_by_role("button", name="m = 20").click()
+    page.get_by_role("button", name="first setting").click()
     slider = page.locator('[data-part="m-slider"]')
     slider.focus()
     slider.press("End")
@@ -105,7 +170,7 @@ def test_arrow_keys_on_a_slider_change_the_setting(page: Page) -> None:
 
 @pytest.mark.parametrize("entry", ["1", "2.5", "", "1000001"])
 def test_a_wrong_entry_is_refused_in_one_sentence_and_the_curves_stay(page: Page, entry: str) -> None:
-    page.get_by_role("button", name="m = 20").click()
+    page.get_by_role("button", name="first setting").click()
     before = values(page, "mu")
     field = page.locator("#fcam-m")
     field.fill(entry)
@@ -117,7 +182,7 @@ def test_a_wrong_entry_is_refused_in_one_sentence_and_the_curves_stay(page: Page
 
 
 def test_pointing_at_a_panel_reads_the_time_there(page: Page) -> None:
-    page.get_by_role("button", name="m = 20").click()
+    page.get_by_role("button", name="first setting").click()
     box = page.locator('svg[data-part="mu"]').bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] * (44 + 306 / 4) / 360, box["y"] + box["height"] / 2)
@@ -128,9 +193,9 @@ def test_nothing_moves_and_nothing_is_wider_than_a_phone(page: Page) -> None:
     places = (
         "() => [...document.querySelectorAll('.fcam-explorer *')].map(e => e.getBoundingClientRect().top).slice(0, 40)"
     )
-    page.get_by_role("button", name="m = 20").click()
+    page.get_by_role("button", name="first setting").click()
     before = page.evaluate(places)
-    page.get_by_role("button", name="m = 100").click()
+    page.get_by_role("button", name="second setting").click()
     page.locator('[data-part="log"]').check()
     assert page.evaluate(places) == before
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -143,6 +208,6 @@ def test_every_input_and_panel_has_a_name(page: Page) -> None:
 
 
 def test_the_script_is_small_and_names_no_address() -> None:
-    text = SCRIPT.read_text()
+    text = SCRIPT.read_text() + (STATIC / "drawing.js").read_text()
     assert len(text.encode()) < MAX_BYTES
     assert set(re.findall(r"https?://[^\"']+", text)) == {"http://www.w3.org/2000/svg"}  # a name, never fetched

@@ -31,6 +31,7 @@ SPEC = {
     **{"switch_epoch": 2, "learning_rates": "0.02,0.3", "hard_learning_rates": "0.2,0.01", "search_epochs": 1},
 }
 LAST = 5
+SCRIPTS = ("course.js", "gallery.js", "drawing.js")
 MAX_SCRIPT_BYTES = 12_000
 MAX_PAGE_BYTES = 400_000
 MIN_CONTRAST = 4.5
@@ -52,8 +53,8 @@ def skeleton() -> str:
 
 def content(script: str, theme: str = "light") -> str:
     """A page of both figures alone, with their styles and code; `script` holds the data."""
-    style = THEME + (STATIC / "course.css").read_text("utf-8")
-    code = "".join(f"<script>{(STATIC / name).read_text('utf-8')}</script>" for name in ("course.js", "gallery.js"))
+    style = THEME + "".join((STATIC / name).read_text("utf-8") for name in ("drawing.css", "course.css"))
+    code = "".join(f"<script>{(STATIC / name).read_text('utf-8')}</script>" for name in SCRIPTS)
     return f"<!doctype html><html data-theme='{theme}'><style>{style}</style><body>{skeleton()}{script}{code}</body>"
 
 
@@ -282,7 +283,7 @@ def contrast(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def test_scripts_are_small_and_name_no_address() -> None:
-    for name in ("course.js", "gallery.js"):
+    for name in SCRIPTS:
         text = (STATIC / name).read_text("utf-8")
         assert len(text.encode()) < MAX_SCRIPT_BYTES
         assert set(re.findall(r"https?://[^\"']+", text)) <= {"http://www.w3.org/2000/svg"}  # a name, never fetched
@@ -304,7 +305,7 @@ def test_the_built_page_works_from_a_file_and_is_light(browser: Browser, built: 
     assert page.locator('figure[data-paradigm="soft"] [data-part="saif"]').inner_text() != "\u2013"
     page.close()
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
-    own = [built, *(SITE / "_static" / name for name in ("course.js", "gallery.js", "course.css"))]
+    own = [built, *(SITE / "_static" / name for name in (*SCRIPTS, "drawing.css", "course.css"))]
     assert sum(path.stat().st_size for path in own) < MAX_PAGE_BYTES
 
 
@@ -322,7 +323,7 @@ def test_without_javascript_the_built_page_shows_its_pictures(browser: Browser, 
 
 
 def test_other_pages_do_not_load_its_files(built: Path) -> None:
-    for page in ("explorer.html", "intro.html"):
+    for page in ("explorer.html", "claims.html"):
         text = (built.parent / page).read_text("utf-8")
         assert not re.findall(r"_static/(?:course|gallery)\.", text)
 
