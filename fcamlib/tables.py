@@ -128,9 +128,11 @@ def means(
     return pd.DataFrame(rows).rename(columns=TITLES).set_index([TITLES.get(name, name) for name in by])
 
 
-def summary_frame(results: Iterable[Result], measures: Sequence[str] = ("accuracy", "saif")) -> pd.DataFrame:
+def summary_frame(
+    results: Iterable[Result], measures: Sequence[str] = ("accuracy", "saif"), at: Literal["kept", "end"] = "kept"
+) -> pd.DataFrame:
     """Means with their limits as numbers, for `plots.accuracy_saif_summary`: a row a task, paradigm and measure."""
-    parts = [frame(group).assign(task=name) for name, group in tasks(results).items()]
+    parts = [frame(group, at=at).assign(task=name) for name, group in tasks(results).items()]
     known = pd.concat(parts).query("measure in @measures").dropna(subset="value")
     rows = []
     for key, group in known.groupby(["task", "paradigm", "measure"], sort=False):

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fcamlib import paths, store, tables
-from fcamlib.config import STUDIES, CaptionRun, Config, CrossValidation, Mosaics, Run, Study, StudyGrid
+from fcamlib import paths, store
+from fcamlib.config import STUDIES, CaptionRun, Config, CrossValidation, Run, Study, StudyGrid
 from fcamlib.store import Result
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -140,14 +140,3 @@ def test_every_named_study_is_recorded_with_every_training_and_no_other_is() -> 
         StudyGrid.of(given).config().name for given in STUDIES.values()
     }
     each(records(Study), check)
-
-
-def test_the_readme_shows_the_recorded_numbers_and_its_picture_the_recorded_runs() -> None:
-    on_mosaics = [run for run in records(Run) if isinstance(run.config.data, Mosaics)]
-    readme = (ROOT / "README.md").read_text("utf-8")
-    for title, runs in tables.tasks(on_mosaics).items():
-        assert title in readme
-        for line in tables.markdown(tables.means(tables.frame(runs))).splitlines()[2:]:
-            assert line in readme, f"README.md lacks the row {line}"
-    drawn_from = json.loads((ROOT / "figures" / "overview.json").read_text("utf-8"))["runs"]
-    assert {run.folder.name for run in on_mosaics} <= set(drawn_from)

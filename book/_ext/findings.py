@@ -1,26 +1,28 @@
-"""Write what was found, for the landing page, and what it cost, for the page on running.
+"""Write the numbers that pages quote, the key figure, and what was spent, for the page on running.
 
 Usage: findings.py EXECUTED_NOTEBOOKS
+       findings.py README.md
 
-Reads profile.yaml, the .json beside each executed notebook, and stored and recorded results. Writes into the same
-folder findings.md with the key figure, benchmark.md, runtimes.md, and the picture that explorer.md shows without
-JavaScript.
+The first form reads the .json beside each executed notebook, and stored and recorded results. It writes into the same
+folder numbers.json, from which the extension `quoted` fills `{{ names }}` in pages, findings.md with the key figure,
+benchmark.md, runtimes.md, and the picture that explorer.md shows without JavaScript. The second form puts the table of
+results between the two marks in README.md.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
+from ledger import LINEAR, parameters_of
 
 from benchmarks import report
-from fcamlib import paths, plots, store, tables
-from fcamlib.config import Config, CrossValidation, FlowParameters, Grid, Mosaics, Run, Study, Sweep
+from fcamlib import notebook, paths, plots, store, tables
+from fcamlib.config import CaptionRun, Config, CrossValidation, FlowParameters, Run, Study, Sweep, SweepGrid
 from fcamlib.provenance import figure_record
 from fcamlib.theory import tables as theory_tables
 
@@ -28,9 +30,25 @@ RECORDED = paths.recorded_dir() or Path("results/recorded")
 FIGURE = """```{{figure}} {folder}/overview.svg
 :name: fig-key
 :alt: One panel per data set; for SA, HA, LVML and hybrid a point for accuracy and one for SAIF with their intervals.
-Accuracy and SAIF on test mosaics: {tasks}. Bars are 95 % intervals over seeds; fewer than five seeds have none.
+Accuracy and SAIF on test data: {tasks}. Bars are 95% intervals over n seeds; fewer than five seeds have none.
 ```
 """
+# Key -> name in tables and figures, and title of the recorded results; a task on which nothing was learned is left out.
+HATE = "HateXplain (reduced copy), all posts"
+TASKS = {
+    "digits": ("Digits, m = 5", "digits, m = 5, 2,000 mosaics, 20 epochs"),
+    "cifar": ("CIFAR-10 (JPEG copy), m = 5", "CIFAR-10 (JPEG copy), m = 5, 30,000 mosaics, 16 epochs"),
+    "hatexplain": ("HateXplain, word embeddings",
+                   f"{HATE}, embedding, 550 epochs, 500 epochs at 0.1, then 50 epochs at 0.008"),
+    "transformer": ("HateXplain, transformer", f"{HATE}, transformer, 10 epochs"),
+    "keywords": ("Generated text", "keywords, 500 posts, embedding, 8 epochs"),
+    "motifs": ("Generated time series", "motifs, m = 5, 300 series, 16 epochs"),
+    "clouds": ("Generated bags", "clouds, m up to 12, 400 bags, 12 epochs"),
+    "scenes": ("Captions of generated scenes", "scenes, 600 pictures, state sees the word, 20 epochs"),
+}  # fmt: skip
+DRAWN = ("digits", "cifar", "hatexplain", "clouds")
+SAIF_COLUMNS = {"soft": "SAIF: SA", "hard": "HA", "lvml": "LVML", "hybrid": "hybrid"}
+MARKS = "<!-- results: written by book/_ext/findings.py README.md -->\n", "<!-- end of results -->"
 BENCHMARKS = {  # file in results/recorded/bench -> its heading
     "pictures": "Pictures, float32",
     "pictures_bfloat16": "Pictures, the library in bfloat16",
@@ -49,30 +67,71 @@ with nothing else to do they are shorter.
 {recorded}"""
 
 
-def sentence(title: str, runs: Sequence[Any]) -> str:
-    """SAIF of each paradigm on one task, with the number of seeds and the verdict on the paper's main claim."""
-    saif = tables.of_split(runs, "saif")
-    said = ", ".join(f"{tables.label(name)} {values.mean():.2f}" for name, values in saif.items())
-    seeds = len({run.config.seed for run in runs})
-    found = tables.verdict(tables.criteria(runs, ["H1"])["H1"])
-    count = "one seed" if seeds == 1 else f"{seeds} seeds"
-    return f"- **{title}** ({count}): SAIF {said}. That the hybrid is at least as good as SA and HA: *{found}*.\n"
+def shown_tasks() -> dict[str, list[Any]]:
+    """Key of `TASKS` -> its recorded results, of the seeds that every paradigm has."""
+    kept = tables.tasks(store.every(Run, recorded=True)) | tables.tasks(store.every(CaptionRun, recorded=True))
+    found = {}
+    for key, (_, title) in TASKS.items():
+        seeds = [{r.config.seed for r in kept[title] if r.config.paradigm == p} for p in tables.paradigms(kept[title])]
+        found[key] = [run for run in kept[title] if run.config.seed in set.intersection(*seeds)]
+    return found
 
 
-def findings(folder: Path) -> str:
-    """One line a task of pictures, recorded or computed here, and the key figure."""
-    given = yaml.safe_load((folder / "profile.yaml").read_text("utf-8")) or {}
-    live = store.get_all(Grid.of(given).configs(), recorded=False)
-    recorded = [run for run in store.every(Run, recorded=True) if isinstance(run.config.data, Mosaics)]
-    grouped = tables.tasks(live) | tables.tasks(recorded)  # of a task that is both, the recorded runs
-    record = figure_record("02_accuracy_and_saif", grouped, parameters=given)
-    shown = tables.summary_frame([run for group in grouped.values() for run in group])
-    plots.save(plots.accuracy_saif_summary(shown), "overview", folder, record)
-    lines = "".join(sentence(title, group) for title, group in grouped.items())
-    figure = FIGURE.format(folder=folder.name, tasks="; ".join(grouped))
+def numbers(found: Mapping[str, list[Any]]) -> dict[str, Any]:
+    """What prose quotes, as text: by task SAIF, accuracy, gain of the hybrid, seeds, verdict, and shares that are sure.
+
+    Measures are those at the end of training; a gain is over the better of SA and HA in the same seed.
+    """
+    quoted: dict[str, Any] = {name: {} for name in ("saif", "accuracy", "gain", "h1", "seeds", "sure")}
+    for key, runs in found.items():
+        evidence, criteria = tables.evidence(runs), tables.criteria(runs, ["H1"])["H1"]
+        for name, of in (("saif", evidence.saif), ("accuracy", evidence.accuracy)):
+            quoted[name][key] = {paradigm: f"{values.mean():.2f}" for paradigm, values in of.items()}
+        signed = [f"{c.values.mean():+.3f}".replace("-", "\u2212") for c in criteria]
+        quoted["gain"][key] = dict(zip(("saif", "accuracy"), signed, strict=True))
+        quoted["h1"][key], quoted["seeds"][key] = tables.verdict(criteria), str(len(evidence.saif["hybrid"]))
+        shares = {name: evidence.shares(name) for name in evidence.confidence}
+        quoted["sure"][key] = {
+            name: {part: f"{100 * values.mean():.0f}%" for part, values in of.items()} for name, of in shares.items()
+        }
+    return quoted
+
+
+def agreement() -> dict[str, str]:
+    """How far training at fixed focus is from the closed form, at most: the table of notebook 04."""
+    linear = notebook.parameters(parameters_of(Path("notebooks", f"{LINEAR}.ipynb")), SweepGrid)
+    sweep = store.get(linear.config())
+    table = theory_tables.agreement_table(sweep.history, sweep.config.data.num_classes)
+    apart = max(float(text.split()[0]) for column in table for text in table[column].astype(str) if "." in text)
+    return {"apart": f"{apart:.1f}%"}
+
+
+def results_table(found: Mapping[str, list[Any]]) -> pd.DataFrame:
+    """A row per task: SAIF of each paradigm, and what the hybrid gains on the better of SA and HA."""
+    quoted, rows = numbers(found), {}
+    for key, (name, _) in TASKS.items():
+        saif = {label: quoted["saif"][key].get(paradigm, "\u2013") for paradigm, label in SAIF_COLUMNS.items()}
+        gains = {f"gain in {measure}": quoted["gain"][key][measure.lower()] for measure in ("SAIF", "accuracy")}
+        rows[name] = {"seeds": quoted["seeds"][key]} | saif | gains | {"H1": quoted["h1"][key]}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("task")
+
+
+def findings(folder: Path, found: Mapping[str, list[Any]]) -> str:
+    """The key figure, from recorded results, with the table beside it."""
+    grouped = {TASKS[key][0]: found[key] for key in DRAWN}
+    record = figure_record("", grouped) | {"notebook": "book/_ext/findings.py", "rerun": "make book"}
+    parts = [tables.summary_frame(runs, at="end").assign(dataset=name) for name, runs in grouped.items()]
+    plots.save(plots.accuracy_saif_summary(pd.concat(parts)), "overview", folder, record)
     made = plots.how_made(record, "overview", dated=True)
-    pages = "{doc}`notebooks/02_accuracy_and_saif` and {doc}`notebooks/03_focus_prediction_heatmaps`"
-    return f"## What was found\n\n{lines}\n{figure}\n{made}\n\n{pages} show the numbers.\n"
+    figure = FIGURE.format(folder=folder.name, tasks="; ".join(TASKS[key][1] for key in DRAWN))
+    return f"{figure}\n{made}\n\n{tables.markdown(results_table(found))}"
+
+
+def update_readme(path: Path) -> None:
+    """Put the table of results between its marks."""
+    before, _, after = path.read_text("utf-8").partition(MARKS[0])
+    table = tables.markdown(results_table(shown_tasks()))
+    path.write_text(f"{before}{MARKS[0]}{table}{MARKS[1]}{after.partition(MARKS[1])[2]}", "utf-8")
 
 
 def benchmarks() -> str:
@@ -141,8 +200,11 @@ def duration(value: float) -> str:
 
 
 def main(folder: Path) -> None:
-    """Write the three parts of pages and the two pictures."""
-    (folder / "findings.md").write_text(findings(folder), "utf-8")
+    """Write the numbers, the three parts of pages and the two pictures."""
+    found = shown_tasks()
+    quoted = numbers(found) | {"theory": agreement()}
+    (folder / "numbers.json").write_text(json.dumps(quoted, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    (folder / "findings.md").write_text(findings(folder, found), "utf-8")
     (folder / "benchmark.md").write_text(benchmarks(), "utf-8")
     times = {"notebooks": tables.markdown(notebooks_table(folder)), "recorded": tables.markdown(recorded_table())}
     (folder / "runtimes.md").write_text(TIMES.format(**times), "utf-8")
@@ -154,4 +216,4 @@ def main(folder: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    main(Path(sys.argv[1]))
+    (update_readme if sys.argv[1].endswith(".md") else main)(Path(sys.argv[1]))
