@@ -1,4 +1,4 @@
-"""The pipeline by Snakemake on this machine and on a Slurm cluster of one node: killed jobs go on, numbers agree.
+"""The pipeline by Snakemake on this machine and on a Slurm cluster of one node: a killed job resumes, numbers agree.
 
 The cluster's daemons run in a folder of their own; nothing outside it is changed.
 """
@@ -6,7 +6,6 @@ The cluster's daemons run in a folder of their own; nothing outside it is change
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import socket
@@ -15,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -27,170 +25,20 @@ from fcamlib.cli import grids
 from fcamlib.config import Grid, Run
 
 ROOT = Path(__file__).resolve().parent.parent
+PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
 SECONDS = 600  # a call of Snakemake takes at most this long
 MARK = 4321.0  # seconds of an epoch that no run takes
 SMALL = {"num_segments": 3, "num_train": 96, "num_validation": 48, "num_test": 48, "batch_size": 24}
-SHORT = {**SMALL, "epochs": 2}
-LONG = {**SMALL, "paradigms": "soft", "epochs": 150, "momentum": 0.8}  # begins like none of the short ones
-
-
-class Pipeline:
-    """The checkout's Snakefile in a folder of its own, with a store of its own."""
-
-    def __init__(self, folder: Path, documents: list[dict[str, object]], variables: dict[str, str]) -> None:
-        self.folder, self.results, self.profile = folder, folder / "results", folder / "grids.yaml"
-        for name in ("Snakefile", "CHANGELOG.md", "book", "notebooks", "profiles"):
-            (folder / name).symlink_to(ROOT / name)
-        self.profile.write_text(yaml.safe_dump_all(documents))
-        # Snakemake's executor does not quote the path of Python, which holds a space where the checkout's does.
-        (folder / "environment").symlink_to(sys.prefix)
-        self.environment = {
-            **os.environ,
-            **variables,
-            "FCAM_RESULTS": str(self.results),
-            "FCAM_CHECKPOINT_SECONDS": "0",
-            "PYTHONPATH": str(ROOT),
-        }
-
-    @contextmanager
-    def started(self, profile: str, *options: str) -> Iterator[subprocess.Popen[str]]:
-        """Begin to train the runs, three a job; whatever Snakemake still runs in the end is stopped."""
-        grid = ("--config", f"profile={self.profile.name}", "runs_per_job=3")
-        python = self.folder / "environment" / "bin" / "python"
-        with subprocess.Popen(
-            [
-                python,
-                "-m",
-                "snakemake",
-                "--profile",
-                f"profiles/{profile}",
-                *options,
-                *grid,
-                "--",
-                "runs",
-            ],
-            cwd=self.folder,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as process:
-            try:
-                yield process
-            finally:
-                process.terminate()  # nothing where it has ended
-                for pid in processes(self.folder, "snakemake"):  # of jobs that were killed
-                    os.kill(pid, signal.SIGKILL)
-
-    def configs(self) -> list[Run]:
-        """The runs of all grids, in order."""
-        return [config for grid in grids(self.profile) for config in Grid.of(grid).configs()]
-
-    def checkpoint(self, config: Run) -> Path:
-        """Where the pipeline keeps the state of an unfinished run."""
-        return self.results / ".partial" / config.name / store.CHECKPOINT
-
-    def marked(self, config: Run) -> int:
-        """Mark the epochs in a run's checkpoint, so that they can be told from epochs trained anew; how many."""
-        path = self.checkpoint(config)
-        state = checkpoint.load(path)
-        (candidate,) = state["candidates"]
-        candidate["history"] = [{**row, "seconds": MARK} for row in candidate["history"]]
-        checkpoint.save(path, state)
-        return len(candidate["history"])
-
-
-def wait_for(done: Callable[[], bool], what: str, process: subprocess.Popen[str]) -> None:
-    """Look until something has happened, as long as Snakemake runs."""
-    end = time.monotonic() + SECONDS
-    while not done():
-        assert process.poll() is None, f"Snakemake ended before {what}:\n{process.communicate()[0]}"
-        assert time.monotonic() < end, f"no sign of {what}"
-        time.sleep(0.05)
-
-
-def ended(process: subprocess.Popen[str]) -> None:
-    """Wait for Snakemake's success."""
-    output, _ = process.communicate(timeout=SECONDS)
-    assert process.returncode == 0, output
-
-
-def assert_equals_local(results: Path, config: Run) -> None:
-    """Equal to the last bit to the run computed in this process, in all but what the clock says."""
-    own, local = store.Result[Run](results / config.name), store.get(config)
-    assert own.damage == ""
-    for file in ("config.json", "scores.npz", "examples.npz", "model.safetensors"):
-        assert (own.folder / file).read_bytes() == (local.folder / file).read_bytes(), file
-    first, second = (found.history.drop(columns="seconds") for found in (own, local))
-    pd.testing.assert_frame_equal(first, second, check_exact=True)
-    assert own.summary["splits"] == local.summary["splits"]
-
-
-def assert_went_on(pipeline: Pipeline, config: Run, num_marked: int) -> None:
-    """The marked epochs came from the checkpoint, the others were trained after it."""
-    history = store.Result(pipeline.results / config.name).history
-    assert list(history["seconds"] == MARK) == [number < num_marked for number in range(len(history))]
-
-
-@pytest.fixture
-def local_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store for the runs that are computed in this process."""
-    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "local"))
-    monkeypatch.setattr(paths, "recorded_dir", lambda: None)
-
-
-def processes(folder: Path, words: str) -> list[int]:
-    """Processes whose working folder is `folder` and whose command holds `words`."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            if words in command and (process / "cwd").resolve() == folder.resolve():
-                found.append(int(process.name))
-        except OSError:  # it has ended
-            pass
-    return found
-
-
-@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="finds the process to kill in /proc")
-def test_on_this_machine_a_killed_job_is_tried_again_and_keeps_what_it_has_done(
-    tmp_path: Path, local_store: None
-) -> None:
-    (tmp_path / "work").mkdir()
-    pipeline = Pipeline(tmp_path / "work", [{**SHORT, "paradigms": "lvml"}, LONG], {})
-    short, long = pipeline.configs()
-    with pipeline.started("local") as process:
-        wait_for(pipeline.checkpoint(long).exists, "a checkpoint", process)
-        for pid in processes(tmp_path / "work", "fcamlib run"):
-            os.kill(pid, signal.SIGKILL)
-        num_marked = pipeline.marked(long)
-        finished = (pipeline.results / short.name / "summary.json").stat().st_mtime_ns
-        ended(process)
-    assert (pipeline.results / short.name / "summary.json").stat().st_mtime_ns == finished, "trained twice"
-    assert_went_on(pipeline, long, num_marked)
-    for config in (short, long):
-        assert_equals_local(pipeline.results, config)
-
-
-def free_ports(number: int) -> list[int]:
-    """Ports of this machine that nothing listens on."""
-    sockets = [socket.socket() for _ in range(number)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
-def slurm_conf(folder: Path) -> str:
-    """Settings of a cluster of one node that claims four processors, memory, and three GPUs that are none."""
-    name, (controller, node) = socket.gethostname(), free_ports(2)
-    return f"""ClusterName=fcam
+GRIDS = [
+    {**SMALL, "epochs": 2, "paradigms": "soft", "seeds": [0, 1]},
+    {**SMALL, "epochs": 150, "paradigms": "soft", "momentum": 0.8},  # the one whose job is killed
+    {**SMALL, "epochs": 2, "paradigms": ["hard", "lvml", "hybrid"]},
+]
+SLURM_CONF = """ClusterName=fcam
 SlurmctldHost={name}(127.0.0.1)
-SlurmctldPort={controller}
-SlurmdPort={node}
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
 SlurmUser=root
@@ -218,10 +66,19 @@ PartitionName=all Nodes={name} Default=YES MaxTime=INFINITE
 """
 
 
+def free_ports(number: int) -> list[int]:
+    """Ports of this machine that nothing listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
 @pytest.fixture
-def cluster() -> Iterator[dict[str, str]]:
+def slurm() -> Iterator[dict[str, str]]:
     """A Slurm cluster in a folder of its own; the variables with which its programs find it."""
-    if missing := [program for program in PROGRAMS if shutil.which(program, path=_path()) is None]:
+    if missing := [program for program in PROGRAMS if shutil.which(program, path=PATH) is None]:
         pytest.skip(f"not installed: {', '.join(missing)}; on Debian, they come with slurm-wlm and munge")
     if os.geteuid() != 0:
         pytest.skip("Slurm's daemons need root")
@@ -231,95 +88,120 @@ def cluster() -> Iterator[dict[str, str]]:
         (folder / name).mkdir()
     (folder / "munge.key").write_bytes(os.urandom(128))
     (folder / "munge.key").chmod(0o600)
-    (folder / "slurm.conf").write_text(slurm_conf(folder))
+    conf = SLURM_CONF.format(name=socket.gethostname(), ports=free_ports(2), folder=folder)
+    (folder / "slurm.conf").write_text(conf)
     (folder / "gres.conf").write_text("".join(f"Name=gpu File=/dev/{name}\n" for name in ("null", "zero", "full")))
-    variables = {"PATH": f"{folder / 'bin'}:{_path()}", "SLURM_CONF": str(folder / "slurm.conf")}
     # Within a job the executor plugin takes away what tells srun of another cluster than /etc/slurm's.
-    srun = f'SLURM_CONF={folder}/slurm.conf exec {shutil.which("srun")} "$@"'
-    (folder / "bin" / "srun").write_text(f"#!/bin/sh\n{srun}\n")
+    (folder / "bin" / "srun").write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {shutil.which("srun")} "$@"')
     (folder / "bin" / "srun").chmod(0o755)
-    files = [f"--{name}-file={folder}/munge.{name}" for name in ("key", "log", "pid", "seed")]
-    commands = (
-        ["munged", "--foreground", "--force", f"--socket={folder}/munge.socket", *files],
-        ["slurmctld", "-D", "-f", f"{folder}/slurm.conf"],
-        ["slurmd", "-D", "-f", f"{folder}/slurm.conf"],
-    )
-    daemons = []
+    variables = {"PATH": f"{folder / 'bin'}:{PATH}", "SLURM_CONF": str(folder / "slurm.conf")}
+    environment = {**os.environ, **variables}
+    munge = [f"--{name}-file={folder}/munge.{name}" for name in ("key", "log", "pid", "seed")]
+    daemons = {  # command, and what shows that it answers
+        "munged": (["--foreground", "--force", f"--socket={folder}/munge.socket", *munge],
+                   ["test", "-S", f"{folder}/munge.socket"], ""),
+        "slurmctld": (["-D", "-f", f"{folder}/slurm.conf"], ["sinfo", "--noheader", "--format=%D"], "1"),
+        "slurmd": (["-D", "-f", f"{folder}/slurm.conf"], ["sinfo", "--noheader", "--format=%t"], "idle"),
+    }  # fmt: skip
+    running = []
     try:
-        for command in commands:
-            with (folder / f"{command[0]}.out").open("w") as output:
-                environment = {**os.environ, **variables}
-                daemons.append(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
-            _wait_until_up(command[0], folder, variables)
+        for name, (arguments, question, answer) in daemons.items():
+            with (folder / f"{name}.out").open("w") as output:
+                running.append(subprocess.Popen([name, *arguments], env=environment, stdout=output, stderr=output))
+            for _ in range(600):
+                found = subprocess.run(question, env=environment, capture_output=True, text=True)
+                if found.returncode == 0 and found.stdout.strip() == answer:
+                    break
+                time.sleep(0.1)
+            else:
+                pytest.fail(f"{name} does not answer: {(folder / f'{name}.out').read_text()}{found.stderr}")
         yield variables
-        subprocess.run(["scancel", "--full", "--user", "root"], env={**os.environ, **variables}, timeout=60)
+        subprocess.run(["scancel", "--full", "--user", "root"], env=environment, timeout=60)
     finally:
-        for daemon in reversed(daemons):
+        for daemon in reversed(running):
             daemon.terminate()
             daemon.wait(timeout=60)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _path() -> str:
-    return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+def processes(folder: Path, words: str) -> list[int]:
+    """Processes whose working folder is `folder` and whose command holds `words`."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            if words in command and (process / "cwd").resolve() == folder.resolve():
+                found.append(int(process.name))
+        except OSError:  # it has ended
+            pass
+    return found
 
 
-def _wait_until_up(daemon: str, folder: Path, variables: dict[str, str]) -> None:
-    """Look until a daemon answers."""
-    answers = {
-        "munged": (["test", "-S", f"{folder}/munge.socket"], ""),
-        "slurmctld": (["sinfo", "--noheader", "--format=%D"], "1"),
-        "slurmd": (["sinfo", "--noheader", "--format=%t"], "idle"),
-    }
-    command, expected = answers[daemon]
-    for _ in range(600):
-        found = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
-        if found.returncode == 0 and found.stdout.strip() == expected:
-            return
-        time.sleep(0.1)
-    logs = "\n".join(path.read_text() for path in folder.glob(f"{daemon}.*") if path.suffix in (".out", ".log"))
-    pytest.fail(f"{daemon} does not answer ({found.stdout}{found.stderr}):\n{logs}")
+def wait_for(done: Callable[[], bool], what: str, process: subprocess.Popen[str]) -> None:
+    """Look until something has happened, as long as Snakemake runs."""
+    end = time.monotonic() + SECONDS
+    while not done():
+        assert process.poll() is None, f"Snakemake ended before {what}:\n{process.communicate()[0]}"
+        assert time.monotonic() < end, f"no sign of {what}"
+        time.sleep(0.05)
 
 
-def test_on_a_slurm_cluster_a_killed_job_is_submitted_again_and_all_numbers_are_the_local_ones(
-    cluster: dict[str, str], tmp_path: Path, local_store: None
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="finds the process to kill in /proc")
+@pytest.mark.parametrize("place", ["local", "slurm"])
+def test_a_killed_job_is_tried_again_and_all_numbers_are_those_of_this_process(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    (tmp_path / "work").mkdir()
-    documents = [{**SHORT, "paradigms": "soft", "seeds": [0, 1]}, LONG]
-    documents.append({**SHORT, "paradigms": ["hard", "lvml", "hybrid"], "seeds": [0, 1]})
-    pipeline = Pipeline(tmp_path / "work", documents, cluster)
-    configs = pipeline.configs()
-    assert len(configs) == 9
-    environment = pipeline.environment
+    variables = request.getfixturevalue("slurm") if place == "slurm" else {}
+    folder, results = tmp_path / "work", tmp_path / "work" / "results"
+    folder.mkdir()
+    for name in ("Snakefile", "CHANGELOG.md", "book", "notebooks", "profiles"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "environment").symlink_to(sys.prefix)  # the executor does not quote a path of Python with a space in it
+    (folder / "grids.yaml").write_text(yaml.safe_dump_all(GRIDS))
+    configs: list[Run] = [run for grid in grids(folder / "grids.yaml") for run in Grid.of(grid).configs()]
+    first, long = configs[0], configs[2]
+    environment = {**os.environ, **variables, "FCAM_RESULTS": str(results), "FCAM_CHECKPOINT_SECONDS": "0",
+                   "PYTHONPATH": str(ROOT)}  # fmt: skip
+    waits = ("--slurm-status-command=squeue", "--slurm-init-seconds-before-status-checks=2", "--slurm-no-account",
+             "--seconds-between-status-checks=2", "--latency-wait=10") if place == "slurm" else ()  # fmt: skip
+    command = [folder / "environment" / "bin" / "python", "-m", "snakemake", "--profile", f"profiles/{place}", *waits,
+               "--config", "profile=grids.yaml", "runs_per_job=3", "--", "runs"]  # fmt: skip
+    state = results / ".partial" / long.name / store.CHECKPOINT
+    with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True) as process:  # fmt: skip
+        try:
+            wait_for(state.exists, "a checkpoint", process)
+            if place == "slurm":
+                jobs = ["squeue", "--noheader", "--states=R", "--format=%i %k"]
+                listed = subprocess.run(jobs, env=environment, capture_output=True, text=True, check=True).stdout
+                (job,) = [line.split()[0] for line in listed.splitlines() if line.endswith("rule_runs_0")]
+                subprocess.run(["scancel", "--signal=KILL", job], env=environment, check=True)
+                ask = ["scontrol", "show", "job", job]
+                wait_for(lambda: b"CANCELLED" in subprocess.check_output(ask, env=environment), "the kill", process)
+            for pid in processes(folder, "fcamlib run") if place == "local" else ():
+                os.kill(pid, signal.SIGKILL)
+            checkpointed = checkpoint.load(state)  # its epochs are marked, to tell them from epochs trained anew
+            (candidate,) = checkpointed["candidates"]
+            candidate["history"] = [{**row, "seconds": MARK} for row in candidate["history"]]
+            checkpoint.save(state, checkpointed)
+            finished = (results / first.name / "summary.json").stat().st_mtime_ns
+            output, _ = process.communicate(timeout=SECONDS)
+        finally:
+            process.terminate()  # nothing where it has ended
+            for pid in processes(folder, "snakemake"):  # of jobs that were killed
+                os.kill(pid, signal.SIGKILL)
+    assert process.returncode == 0, output
+    assert (results / first.name / "summary.json").stat().st_mtime_ns == finished, "trained twice"
+    assert sorted(path.name for path in results.glob("[!.]*")) == sorted(config.name for config in configs)
+    marked = list(store.Result[Run](results / long.name).history["seconds"] == MARK)
+    assert marked == [number < len(candidate["history"]) for number in range(150)], "it did not resume"
 
-    def jobs(*fields: str) -> list[tuple[str | None, ...]]:
-        command = ["scontrol", "--oneliner", "show", "job"]
-        lines = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
-        described = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in lines]
-        return [tuple(job.get(field) for field in fields) for job in described]
-
-    quick = ("--slurm-status-command=squeue", "--slurm-init-seconds-before-status-checks=2", "--slurm-no-account")
-    long = configs[2]
-    waits = ("--seconds-between-status-checks=2", "--latency-wait=10")
-    with pipeline.started("slurm", *quick, *waits) as process:
-        wait_for(pipeline.checkpoint(long).exists, "a checkpoint", process)
-        (job,) = [number for number, comment in jobs("JobId", "Comment") if comment == "rule_runs_0"]
-        assert job is not None
-        subprocess.run(["scancel", "--signal=KILL", job], env=environment, check=True)
-        wait_for(lambda: ("CANCELLED",) in jobs("JobState"), "the kill", process)
-        num_marked = pipeline.marked(long)
-        finished = [pipeline.results / config.name / "summary.json" for config in configs[:2]]
-        times = [path.stat().st_mtime_ns for path in finished]
-        ended(process)
-
-    assert sorted(jobs("Comment", "JobState", "TresPerJob")) == [
-        ("rule_runs_0", "CANCELLED", "gres:gpu:1"),
-        ("rule_runs_0", "COMPLETED", "gres:gpu:1"),
-        ("rule_runs_1", "COMPLETED", "gres:gpu:1"),
-        ("rule_runs_2", "COMPLETED", "gres:gpu:1"),
-    ]
-    assert [path.stat().st_mtime_ns for path in finished] == times, "trained twice"
-    assert_went_on(pipeline, long, num_marked)
+    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "here"))
+    monkeypatch.setattr(paths, "recorded_dir", lambda: None)
     for config in configs:
-        assert_equals_local(pipeline.results, config)
-    assert sorted(path.name for path in pipeline.results.glob("[!.]*")) == sorted(config.name for config in configs)
+        there, here = store.Result[Run](results / config.name), store.get(config)
+        assert there.damage == "" and there.summary["splits"] == here.summary["splits"]
+        for file in ("config.json", "scores.npz", "examples.npz", "model.safetensors"):
+            assert (there.folder / file).read_bytes() == (here.folder / file).read_bytes(), file
+        one, other = (found.history.drop(columns="seconds") for found in (there, here))
+        pd.testing.assert_frame_equal(one, other, check_exact=True)
