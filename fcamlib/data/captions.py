@@ -6,11 +6,10 @@
 | `coco`, `coco:PATH` | the layout of COCO 2014         | `fcamlib.data.coco`   |
 
 The last training pictures by image id are held out for validation; test pictures are val2014. The vocabulary is that
-of the training captions. A category's own name, where that is one word, and its simple plural always name it. Further
-words of COCO's 80 categories stand in `coco_words.yaml` beside this module, whose head says how they were chosen. A
-user's YAML file of the same form adds words, moves words from one category to another, and lists under `none` words
-that name no category. Where a word can mean other things too ("orange", "light"), it counts only for pictures that
-show an object of its category, since attention is measured against that object's boxes.
+of the training captions. A category's own name, where that is one word, and its simple plural always name it; further
+words of COCO's 80 categories stand in `coco_words.yaml` beside this module. A user's YAML file of the same form adds
+words, moves words from one category to another, and lists under `none` words that name no category. A word counts only
+for pictures that show an object of its category, since attention is measured against that object's boxes.
 Source: arXiv 2307.13421, experiments on MSCOCO.
 """
 
@@ -18,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from itertools import chain
@@ -33,7 +32,7 @@ from torch.nn.utils.rnn import pad_sequence
 from fcamlib import paths
 from fcamlib.config.tasks import Coco, Scenes, read_yaml
 from fcamlib.data import coco, features, scenes
-from fcamlib.data.coco import CocoPicture
+from fcamlib.data.coco import Box, CocoPicture
 from fcamlib.data.files import read_text
 from fcamlib.data.pictures import decoded
 from fcamlib.data.sdc import Bank, drawn
@@ -70,7 +69,7 @@ class Phrase:
 
 @dataclass(frozen=True)
 class CaptionData:
-    """One split of a captioning task.
+    """One split of a captioning task: P pictures, their N captions and their objects.
 
     Parameters
     ----------
@@ -97,8 +96,7 @@ class CaptionData:
 class CaptionTask:
     """Train, validation and test data with one vocabulary.
 
-    The vocabulary has the special words of `fcamlib.data.vocabulary`, then words by falling frequency; `word_category`
-    is the category that each of them names, -1 where it names none.
+    `word_category` is the category that each word of `vocabulary` names, -1 where it names none.
     """
 
     splits: dict[str, CaptionData]
@@ -119,7 +117,7 @@ def caption_task(config: Scenes | Coco, seed: int, device: torch.device | None =
         official, test, names = scenes.scene_pictures(config, seed)
         words_file, extra, title = "", scenes.SHAPE_WORDS, "scenes"
     else:
-        official, test, names = _coco(config.source)
+        official, test, names = coco.coco_pictures(config.source)
         words_file, extra, title = config.words, {}, coco_title(config)
     pictures = _splits(official, test, config, seed)
     categories = tuple(names.values())
@@ -129,8 +127,7 @@ def caption_task(config: Scenes | Coco, seed: int, device: torch.device | None =
         fault = f"min_count={config.min_count} leaves no word of dataset='{config.source}'"
         raise DataError(f"{fault}: no word of the training captions occurs so often, give a smaller number.")
     named = category_words(categories, words_file, extra)
-    index = {name: place for place, name in enumerate(categories)}
-    word_category = torch.tensor([index[named[word]] if word in named else -1 for word in vocabulary])
+    word_category = torch.tensor([categories.index(named[word]) if word in named else -1 for word in vocabulary])
     place = {number: row for row, number in enumerate(names)}
     splits = {
         split: _data(chosen, _bank(chosen, config, device), vocabulary, place, config.max_words)
@@ -146,28 +143,14 @@ def coco_title(config: Coco) -> str:
     return name + (f" ({config.features.upper()} features)" if config.features else "")
 
 
-def _coco(source: str) -> tuple[list[CocoPicture], list[CocoPicture], dict[int, str]]:
-    """The pictures of train2014 and of val2014, which share none, and the names of the categories by id."""
-    (official, categories), (test, others) = (coco.read_split(split, source) for split in coco.COCO_SPLITS)
-    if categories != others:
-        raise DataError(f"dataset='{source}': train2014 and val2014 have other categories: they have to be the same.")
-    if shared := {picture.image_id for picture in official} & {picture.image_id for picture in test}:
-        raise DataError(
-            f"dataset='{source}': image id {min(shared)} is in both train2014 and val2014: leave it out of one."
-        )
-    return official, test, categories
-
-
 def _splits(
     official: list[CocoPicture], test: list[CocoPicture], config: Scenes | Coco, seed: int
 ) -> dict[str, list[CocoPicture]]:
     """The pictures of each split by rising image id."""
     source, held_out = config.source, len(official) - config.num_validation
     if held_out < 1:
-        raise DataError(
-            f"num_validation={config.num_validation:,} leaves no picture of dataset='{source}' for training, which has "
-            f"{len(official):,}: give a smaller number."
-        )
+        fault = f"num_validation={config.num_validation:,} leaves no picture of dataset='{source}' for training"
+        raise DataError(f"{fault}, which has {len(official):,}: give a smaller number.")
     what = f"pictures of dataset='{source}'"
     train = drawn(official[:held_out], config.num_train, [seed, _DRAW], f"training {what}")
     test = drawn(test, config.num_test, [seed, _DRAW + 1], f"test {what}")
@@ -178,24 +161,21 @@ def _splits(
 
 
 def _bank(pictures: Sequence[CocoPicture], config: Scenes | Coco, device: torch.device | None) -> Bank:
-    """What a model sees of `pictures`: pixels in [-1, 1], or features of a frozen encoder."""
-    root = paths.data_dir() / "kept"
+    """What a model sees of `pictures`: pixels in [-1, 1], or features of a frozen encoder.
+
+    More than `IN_MEMORY` bytes of pixels are decoded once, into the data folder.
+    """
+    root, size = paths.data_dir() / "kept", config.image_size
     if isinstance(config, Coco) and config.features:
         encoder = features.ENCODERS[config.features](config.weights)
-        found = features.picture_features(pictures, config.image_size, encoder, pixels_of, root, device)
-        return Bank(torch.from_numpy(found))
-    return Bank(torch.from_numpy(pixels(pictures, config.image_size, root)), scale=2 / 255, shift=-1.0, pictures=True)
-
-
-def pixels(
-    pictures: Sequence[CocoPicture], image_size: int, root: Path, in_memory: int = IN_MEMORY
-) -> UInt8[np.ndarray, "P S S 3"]:
-    """The pictures as a model sees them, before scaling; more than `in_memory` bytes are decoded once, into `root`."""
-    shape = (len(pictures), image_size, image_size, 3)
-    if math.prod(shape) <= in_memory:
-        return pixels_of(pictures, image_size)
-    about = {"pictures": features.pictures_hash(pictures), "image_size": image_size}
-    return features.kept("pictures", about, shape, "uint8", lambda rows: pixels_of(pictures[rows], image_size), root)
+        return Bank(torch.from_numpy(features.picture_features(pictures, size, encoder, pixels_of, root, device)))
+    shape = (len(pictures), size, size, 3)
+    if math.prod(shape) <= IN_MEMORY:
+        values = pixels_of(pictures, size)
+    else:
+        about = {"pictures": features.pictures_hash(pictures), "image_size": size}
+        values = features.kept("pictures", about, shape, "uint8", lambda rows: pixels_of(pictures[rows], size), root)
+    return Bank(torch.from_numpy(values), scale=2 / 255, shift=-1.0, pictures=True)
 
 
 def pixels_of(pictures: Sequence[CocoPicture], image_size: int) -> UInt8[np.ndarray, "n S S 3"]:
@@ -215,35 +195,31 @@ def _data(
     if num_longer := sum(len(caption) > max_words for _, caption in captions):
         log.warning("%d captions are longer than max_words=%d and are cut.", num_longer, max_words)
     encoded = [torch.tensor(encode(caption[:max_words], numbers)) for _, caption in captions]
+    objects, phrases, first = [], [], 0
+    for picture in pictures:
+        placed = [(index[category], _inside(picture, [box])) for category, box in picture.objects]
+        boxes = [box for _, found in placed for box in found]
+        shown = torch.tensor(boxes, dtype=torch.float64).reshape(-1, 4)
+        objects.append(ObjectBoxes(tuple(category for category, found in placed if found), shown))
+        for caption, start, end, linked in sorted(picture.phrases):
+            if end <= max_words and (boxes := _inside(picture, linked)):
+                phrases.append(Phrase(first + caption, start, end, torch.tensor(boxes, dtype=torch.float64)))
+        first += len(picture.captions)
     return CaptionData(
         pictures=bank,
         picture=torch.tensor([row for row, _ in captions]),
         tokens=pad_sequence(encoded, batch_first=True, padding_value=PAD),
-        references=tuple(picture.captions for picture in pictures),
-        objects=tuple(_objects(picture, index) for picture in pictures),
+        references=tuple(tuple(picture.captions) for picture in pictures),
+        objects=tuple(objects),
         image_ids=torch.tensor([picture.image_id for picture in pictures]),
-        phrases=tuple(_linked(pictures, max_words)),
+        phrases=tuple(phrases),
     )
 
 
-def _linked(pictures: Sequence[CocoPicture], max_words: int) -> Iterator[Phrase]:
-    """Yield the phrases whose words are trained on and whose boxes are, at least in part, within the centred square."""
-    first = 0  # caption of the picture
-    for picture in pictures:
-        for caption, start, end, boxes in sorted(picture.phrases):
-            placed = [coco.cropped_box(box, picture.width, picture.height) for box in boxes]
-            if end <= max_words and (inside := [box for box in placed if box is not None]):
-                yield Phrase(first + caption, start, end, torch.tensor(inside, dtype=torch.float64))
-        first += len(picture.captions)
-
-
-def _objects(picture: CocoPicture, index: Mapping[int, int]) -> ObjectBoxes:
-    """The objects that are, at least in part, within the centred square."""
-    width, height = picture.width, picture.height
-    placed = [(index[category], coco.cropped_box(box, width, height)) for category, box in picture.objects]
-    inside = [(category, box) for category, box in placed if box is not None]
-    boxes = torch.tensor([box for _, box in inside], dtype=torch.float64).reshape(-1, 4)
-    return ObjectBoxes(tuple(category for category, _ in inside), boxes)
+def _inside(picture: CocoPicture, boxes: Iterable[Box]) -> list[Box]:
+    """The boxes, as fractions, that lie within the centred square at least in part."""
+    placed = [coco.cropped_box(box, picture.width, picture.height) for box in boxes]
+    return [box for box in placed if box is not None]
 
 
 def category_words(
@@ -269,28 +245,25 @@ def own_words(category: str) -> tuple[str, ...]:
 
 
 def _user_words(file: Path, categories: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
-    """Word -> category of a user's table of lists; the first fault is one sentence."""
-
-    def wrong(what: str) -> DataError:
-        return DataError(f"words='{file}': {what}.")
-
-    text = read_text(file, "words")
+    """Word -> category of a user's table of lists."""
+    text, named = read_text(file, "words"), dict[str, str]()
     try:
         tables = read_yaml(text, as_words=True)
+        if len(tables) != 1 or not isinstance(tables[0], dict):
+            raise ValueError("it is no table: write 'category: [word, word]' on each line")
+        for name, words in tables[0].items():
+            if name not in (*categories, NONE):
+                known = ", ".join(categories)
+                raise ValueError(f"'{name[:100]}' is not a category of the data: known are {known}")
+            if not isinstance(words, list) or not words:
+                raise ValueError(f"field '{name}': give a list of words, such as [man, woman]")
+            for word in map(str, words):
+                if words_of(word) != (word,):
+                    raise ValueError(
+                        f"field '{name}': {word[:100]!r} is not one word in lower case, as captions are cut"
+                    )
+                if (other := named.setdefault(word, own.get(word, name))) != name:
+                    raise ValueError(f"field '{name}': the word '{word}' belongs to '{other}' already")
     except ValueError as error:
-        raise wrong(f"it is not YAML ({error})") from None
-    if len(tables) != 1 or not isinstance(tables[0], dict):
-        raise wrong("it is empty or no table: write 'category: [word, word]' on each line")
-    named: dict[str, str] = {}
-    for name, words in tables[0].items():
-        if name not in (*categories, NONE):
-            raise wrong(f"'{name[:100]}' is not a category of the data: known are {', '.join(categories)}")
-        if not isinstance(words, list) or not words:
-            raise wrong(f"field '{name}': give a list of words, such as [man, woman]")
-        for word in map(str, words):
-            if words_of(word) != (word,):
-                raise wrong(f"field '{name}': {word[:100]!r} is not one word in lower case, as captions are cut")
-            if (other := named.get(word, own.get(word, name))) != name:
-                raise wrong(f"field '{name}': the word '{word}' belongs to '{other}' already")
-            named[word] = name
+        raise DataError(f"words='{file}' is no YAML table of words ({error}).") from None
     return named

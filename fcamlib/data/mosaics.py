@@ -6,16 +6,16 @@ mosaics are composed of disjoint base pictures. Source: arXiv 2307.13421, experi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from jaxtyping import Bool
 
 from fcamlib.config.tasks import Mosaics
-from fcamlib.data.pictures import Pictures, class_index, load_pictures, source_title
+from fcamlib.data.pictures import Pictures, load_pictures, source_title
 from fcamlib.data.sdc import Bank, SDCData, SDCTask, generators
 from fcamlib.errors import DataError
-
-_NEEDED = "give at least two training pictures and one test picture"
 
 
 def mosaic_task(config: Mosaics, seed: int) -> SDCTask:
@@ -25,8 +25,8 @@ def mosaic_task(config: Mosaics, seed: int) -> SDCTask:
     every picture uniform over those of its class set in the split, with replacement.
     """
     pictures = load_pictures(config.source, config.image_size)
-    foreground = class_index(config.foreground, pictures, config.source, "foreground")
-    background = class_index(config.background, pictures, config.source, "background")
+    foreground = _numbers(config.foreground, pictures, config.source, "foreground")
+    background = _numbers(config.background, pictures, config.source, "background")
     background = background or sorted(set(range(len(pictures.class_names))) - set(foreground))
     if not background:
         raise DataError("background is empty: foreground names every class, so leave at least one of them out.")
@@ -36,42 +36,35 @@ def mosaic_task(config: Mosaics, seed: int) -> SDCTask:
     bank = Bank(torch.from_numpy(pictures.values), scale=2.0 / pictures.white, shift=-1.0, pictures=True)
     splits = {}
     for split, count, generator in generators(config, seed):
-        members = _members(pictures, pools[split], foreground, background, split)
-        splits[split] = _draw(bank, members, count, config.num_segments, generator)
+        groups = [pools[split] & np.isin(pictures.label, classes) for classes in (*zip(foreground), background)]
+        names = [*(f"class '{name}'" for name in config.foreground), "the background"]
+        if empty := [name for name, group in zip(names, groups, strict=True) if not group.any()]:
+            needed = "give at least two training pictures and one test picture"
+            raise DataError(f"{empty[0]} has no picture left for {split}: {needed}.")
+        splits[split] = _draw(bank, groups, (count, config.num_segments), generator)
     title = source_title(config.source) + (" (test mosaics from training pictures)" if config.paper_split else "")
     return SDCTask(splits, config.foreground, title)
 
 
-def _members(
-    pictures: Pictures, pool: NDArray[np.bool_], foreground: list[int], background: list[int], split: str
-) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
-    """Pictures of each foreground class, and those of all background classes, in one split."""
-    by_class = [np.flatnonzero(pool & (pictures.label == label)) for label in foreground]
-    others = np.flatnonzero(pool & np.isin(pictures.label, background))
-    for label, members in zip(foreground, by_class, strict=True):
-        if members.size == 0:
-            name = pictures.class_names[label]
-            raise DataError(f"class '{name}' has no picture left for {split}: {_NEEDED}.")
-    if others.size == 0:
-        raise DataError(f"the background classes have no picture left for {split}: {_NEEDED}.")
-    return by_class, others
+def _numbers(names: Sequence[str], pictures: Pictures, source: str, field: str) -> list[int]:
+    """The numbers of classes; an unknown name is one sentence."""
+    known = {name: number for number, name in enumerate(pictures.class_names)}
+    if unknown := [name for name in names if name not in known]:
+        fault = f"{field} names '{unknown[0]}', which is not a class of dataset='{source}'"
+        raise DataError(f"{fault}: choose from {', '.join(known)}.")
+    return [known[name] for name in names]
 
 
 def _draw(
-    bank: Bank,
-    members: tuple[list[NDArray[np.int64]], NDArray[np.int64]],
-    num_mosaics: int,
-    num_segments: int,
-    generator: np.random.Generator,
+    bank: Bank, groups: list[Bool[np.ndarray, " N"]], shape: tuple[int, int], generator: np.random.Generator
 ) -> SDCData:
-    by_class, others = members
-    label = generator.integers(len(by_class), size=num_mosaics)
-    place = generator.integers(num_segments, size=num_mosaics)
-    segments = others.astype(np.int32)[generator.integers(others.size, size=(num_mosaics, num_segments))]
-    sizes = np.array([group.size for group in by_class])
-    offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    chosen = offsets[label] + generator.integers(sizes[label])
-    segments[np.arange(num_mosaics), place] = np.concatenate(by_class)[chosen]
-    foreground = np.zeros((num_mosaics, num_segments), dtype=bool)
-    foreground[np.arange(num_mosaics), place] = True
+    """Mosaics (n, M) of the pictures of each foreground class, and of all background classes together, the last."""
+    *by_class, others = (np.flatnonzero(group) for group in groups)
+    label = generator.integers(len(by_class), size=shape[0])
+    place = generator.integers(shape[1], size=shape[0])
+    segments = others.astype(np.int32)[generator.integers(others.size, size=shape)]
+    sizes = np.array([members.size for members in by_class])
+    offsets = np.cumsum(sizes) - sizes
+    foreground = np.arange(shape[1]) == place[:, None]
+    segments[foreground] = np.concatenate(by_class)[offsets[label] + generator.integers(sizes[label])]
     return SDCData(bank, torch.from_numpy(segments), torch.from_numpy(label), torch.from_numpy(foreground))

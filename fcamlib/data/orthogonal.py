@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from fcamlib.config.tasks import Orthogonal
-from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask, generators, members_of
+from fcamlib.data.sdc import Bank, SDCData, SDCTask, generators
 
 
 def orthogonal_task(config: Orthogonal, seed: int) -> SDCTask:
@@ -20,16 +20,16 @@ def orthogonal_task(config: Orthogonal, seed: int) -> SDCTask:
     every axis; a background segment is Gaussian on the last axis and zero on the others. Labels are uniform.
     The bank is float64: first each split's foreground, one row an instance, then its background.
     """
-    parts = [_draw(config, count, generator) for _, count, generator in generators(config, seed)]
-    start = np.cumsum([0, *(len(values) for values, _, _ in parts[:-1])])
-    values, label = (np.concatenate([part[number] for part in parts]) for number in (0, 1))
-    segments = np.concatenate([part[2] + first for part, first in zip(parts, start, strict=True)]).astype(np.int32)
-    foreground = torch.zeros(segments.shape, dtype=torch.bool)
-    foreground[:, 0] = True
-    bank = Bank(torch.from_numpy(values))
-    whole = SDCData(bank, torch.from_numpy(segments), torch.from_numpy(label), foreground)
-    members = members_of(np.repeat(SPLITS, [len(part[1]) for part in parts]))
-    return SDCTask(whole.split(members), tuple(map(str, range(config.num_classes))), "linear orthogonal task")
+    parts = {split: _draw(config, count, generator) for split, count, generator in generators(config, seed)}
+    bank = Bank(torch.from_numpy(np.concatenate([values for values, _, _ in parts.values()])))
+    splits, first = {}, 0
+    for split, (values, label, rows) in parts.items():
+        segments = torch.from_numpy((first + rows).astype(np.int32))
+        foreground = torch.zeros(segments.shape, dtype=torch.bool)
+        foreground[:, 0] = True
+        splits[split] = SDCData(bank, segments, torch.from_numpy(label), foreground)
+        first += len(values)
+    return SDCTask(splits, tuple(map(str, range(config.num_classes))), "linear orthogonal task")
 
 
 def _draw(
@@ -47,5 +47,4 @@ def _draw(
     shape = (num_instances, places)
     chosen = generator.integers(num_backgrounds, size=shape) if config.num_backgrounds else np.arange(num_backgrounds)
     background = num_instances + chosen.reshape(shape)
-    segments = np.concatenate([np.arange(num_instances)[:, None], background], axis=1)
-    return values, label, segments
+    return values, label, np.concatenate([np.arange(num_instances)[:, None], background], axis=1)

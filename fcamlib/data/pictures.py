@@ -15,7 +15,7 @@ import hashlib
 import logging
 import tarfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,17 +28,12 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from fcamlib import paths
 from fcamlib.config.sources import portable_source, source_path
-from fcamlib.data.files import content_hash, download, files_below, require_memory
+from fcamlib.data.files import content_hash, download, files_below, opened, require_memory
 from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
 VALIDATION_SHARE = 0.1  # of the training pictures of each class
-TITLES = {
-    "digits": "digits",
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "folder:cifar10-jpeg": "CIFAR-10 (JPEG copy)",
-}
+TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "folder:cifar10-jpeg": "CIFAR-10 (JPEG copy)"}
 ENDINGS = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"}
 
 
@@ -82,16 +77,6 @@ def load_pictures(source: str, image_size: int) -> Pictures:
     return pictures
 
 
-def class_index(names: Sequence[str], pictures: Pictures, source: str, field: str) -> list[int]:
-    """Class names -> indices; an unknown name is one sentence."""
-    known = {name: index for index, name in enumerate(pictures.class_names)}
-    for name in names:
-        if name not in known:
-            every = ", ".join(known)
-            raise DataError(f"{field} names '{name}', which is not a class of dataset='{source}': choose from {every}.")
-    return [known[name] for name in names]
-
-
 def _digits() -> Pictures:
     """scikit-learn's 1,797 digits of 8 x 8 pixels, values 0..16; 30 % of each class are test pictures."""
     from sklearn.datasets import load_digits
@@ -110,54 +95,59 @@ class Cifar:
     """The official binary files of CIFAR-10 or CIFAR-100, and the archive that holds them.
 
     A record is `label_bytes` label bytes, of which the last is the class, then 1,024 red, 1,024 green and 1,024 blue
-    values, each plane row by row. `train` and `test` give the sha256 of each file in reading order; `names` those that
-    the file of class names may have, without line feeds at its end. Source: https://www.cs.toronto.edu/~kriz/cifar.html.
+    values, each plane row by row. `files` are those of training pictures, that of test pictures and that of the names
+    of classes, with the sha256 that each may have (of a .txt without line feeds at its end).
+    Source: https://www.cs.toronto.edu/~kriz/cifar.html.
     """
 
     folder: str
     url: str
     size: int
     sha256: str
-    train: Mapping[str, str]
-    test: Mapping[str, str]
-    names: tuple[str, tuple[str, ...]]
+    files: Mapping[str, tuple[str, ...]]
     label_bytes: int = 1
 
-    def damaged(self, root: Path) -> str:
+    def damaged(self) -> str:
         """The first file that is missing or is not the official one; empty where all are there."""
-        for name, digest in {**self.train, **self.test}.items():
-            path = root / self.folder / name
-            if not path.is_file() or content_hash(path) != digest:
+        for name, digests in self.files.items():
+            path = paths.data_dir() / self.folder / name
+            if not path.is_file() or _digest(path) not in digests:
                 return name
-        names, digests = self.names
-        path = root / self.folder / names
-        is_there = path.is_file() and path.stat().st_size < 1 << 16
-        return "" if is_there and hashlib.sha256(path.read_bytes().rstrip(b"\n")).hexdigest() in digests else names
+        return ""
 
-    def unpack(self, root: Path) -> None:
+    def unpack(self) -> None:
         """Put the archive's files into their folder; the archive is downloaded where it is not there."""
+        root = paths.data_dir()
         archive = root / self.url.rsplit("/", 1)[-1]
         if archive.is_file() and content_hash(archive) != self.sha256:
             raise DataError(f"'{archive}' is not the official archive (sha256 {self.sha256}): remove it.")
         download(self.url, archive, self.size, self.sha256)
         (root / self.folder).mkdir(exist_ok=True)
         with tarfile.open(archive) as tar:
-            for name in (*self.train, *self.test, self.names[0]):
+            for name in self.files:
                 content = tar.extractfile(f"{self.folder}/{name}")
                 assert content is not None, "the archive's checksum agrees"
                 part = root / self.folder / f".{name}.part"
                 part.write_bytes(content.read())
                 part.replace(root / self.folder / name)
 
-    def read(self, root: Path, names: Mapping[str, str]) -> tuple[UInt8[np.ndarray, "N 32 32 3"], NDArray[np.int64]]:
-        """Images and labels of some of the files, one after the other."""
-        parts = [np.fromfile(root / self.folder / name, dtype=np.uint8) for name in names]
-        records = np.concatenate(parts).reshape(-1, self.label_bytes + 3 * 32 * 32)
-        images = np.empty((len(records), 32, 32, 3), dtype=np.uint8)
+    def read(self) -> Pictures:
+        """The pictures of the files, which lie in the data folder."""
+        *files, names = (paths.data_dir() / self.folder / name for name in self.files)
+        parts = [np.fromfile(file, dtype=np.uint8).reshape(-1, self.label_bytes + 3 * 32 * 32) for file in files]
+        records = np.concatenate(parts)
+        values = np.empty((len(records), 32, 32, 3), dtype=np.uint8)
         planes = records[:, self.label_bytes :].reshape(-1, 3, 32, 32)
         for channel in range(3):  # plane by plane: four times faster than moving the axis
-            images[..., channel] = planes[:, channel]
-        return images, records[:, self.label_bytes - 1].astype(np.int64)
+            values[..., channel] = planes[:, channel]
+        label = records[:, self.label_bytes - 1].astype(np.int64)
+        return Pictures(values, label, len(records) - len(parts[-1]), tuple(names.read_text("ascii").split()))
+
+
+def _digest(path: Path) -> str:
+    if path.suffix != ".txt":
+        return content_hash(path)
+    return hashlib.sha256(path.read_bytes().rstrip(b"\n")).hexdigest()
 
 
 # Archives: tensorflow_datasets/url_checksums/cifar10.txt and cifar100.txt of tensorflow/datasets, commit 333639b.
@@ -167,30 +157,29 @@ CIFAR = {
         url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
         size=170_052_171,
         sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-        train={
-            "data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
-            "data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
-            "data_batch_3.bin": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
-            "data_batch_4.bin": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
-            "data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+        files={
+            "data_batch_1.bin": ("cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",),
+            "data_batch_2.bin": ("a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",),
+            "data_batch_3.bin": ("bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",),
+            "data_batch_4.bin": ("014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",),
+            "data_batch_5.bin": ("755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",),
+            "test_batch.bin": ("8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",),
+            "batches.meta.txt": ("bb3914949cecedee6d1257f7f5fdb8f43fa3b2c8095fd1763161caf1b873fe59",),
         },
-        test={"test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"},
-        names=("batches.meta.txt", ("bb3914949cecedee6d1257f7f5fdb8f43fa3b2c8095fd1763161caf1b873fe59",)),
     ),
     "cifar100": Cifar(
         folder="cifar-100-binary",
         url="https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
         size=168_513_733,
         sha256="58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-        train={"train.bin": "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"},
-        test={"test.bin": "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"},
-        names=(  # "maple_tree", or "maple" and so on, as some copies have
-            "fine_label_names.txt",
-            (
+        files={
+            "train.bin": ("f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",),
+            "test.bin": ("d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",),
+            "fine_label_names.txt": (  # with "maple_tree", or with "maple", as some copies have
                 "fbe8ad23bbaf24969898a386833b49c3aaf6ad1119d43f7b41cdea1b3416d578",
                 "88be9e4327820b3c93ba5b29e4fa826b5e71912447321418baefb069d25780ac",
             ),
-        ),
+        },
         label_bytes=2,
     ),
 }
@@ -198,33 +187,30 @@ CIFAR = {
 
 def cifar_state(name: str) -> str:
     """Whether a data set lies in the data folder: "absent", "verified" or "damaged: <file>"; nothing is changed."""
-    cifar, root = CIFAR[name], paths.data_dir()
-    if not (root / cifar.folder).is_dir():
+    folder = CIFAR[name].folder
+    if not (paths.data_dir() / folder).is_dir():
         return "absent"
-    damaged = cifar.damaged(root)
-    return f"damaged: {cifar.folder}/{damaged}" if damaged else "verified"
+    damaged = CIFAR[name].damaged()
+    return f"damaged: {folder}/{damaged}" if damaged else "verified"
 
 
 def _cifar(name: str) -> Pictures:
     """The official files in the data folder; those that are missing or damaged are unpacked from the archive."""
     cifar, root = CIFAR[name], paths.data_dir()
     try:
-        if damaged := cifar.damaged(root):
+        if damaged := cifar.damaged():
             if (root / cifar.folder / damaged).exists():
                 log.warning("'%s' is not the official file and is replaced.", root / cifar.folder / damaged)
-            cifar.unpack(root)
-        class_names = (root / cifar.folder / cifar.names[0]).read_text("ascii").split()
-        (train, train_label), (test, test_label) = (cifar.read(root, names) for names in (cifar.train, cifar.test))
+            cifar.unpack()
+        return cifar.read()
     except OSError as error:
-        raise DataError(
-            f"{name}: cannot use '{error.filename or root}' ({error.strerror or error}); make the folder '{root}' "
-            "writable, free some space, or set FCAM_DATA to another folder."
-        ) from None
-    label = np.concatenate([train_label, test_label])
-    return Pictures(np.concatenate([train, test]), label, len(train), tuple(class_names))
+        fault = f"cannot use '{error.filename or root}' ({error.strerror or error})"
+        remedy = f"make the folder '{root}' writable, free some space, or set FCAM_DATA to another folder"
+        raise DataError(f"{name}: {fault}; {remedy}.") from None
 
 
 def _folder(source: str, image_size: int) -> Pictures:
+    """A user's pictures, resized to `image_size`; train/ and test/ have the same classes."""
     root = source_path(source)
     train, test = (_classes(root / split, source) for split in ("train", "test"))
     if odd := sorted(set(train) ^ set(test)):
@@ -238,8 +224,7 @@ def _folder(source: str, image_size: int) -> Pictures:
             picture = picture.resize((image_size, image_size), Image.Resampling.LANCZOS)
         return np.asarray(picture)
 
-    values = decoded(len(files), image_size, read)
-    return Pictures(values, np.concatenate(label), len(label[0]), tuple(train))
+    return Pictures(decoded(len(files), image_size, read), np.concatenate(label), len(label[0]), tuple(train))
 
 
 def _classes(root: Path, source: str) -> dict[str, list[Path]]:
@@ -253,9 +238,8 @@ def _classes(root: Path, source: str) -> dict[str, list[Path]]:
     classes: dict[str, list[Path]] = {name: [] for name in names}
     unknown: list[Path] = []
     for file in files_below(root):
-        name = file.relative_to(root).parts[0]
-        is_picture = name in classes and file.suffix.lower() in ENDINGS
-        (classes[name] if is_picture else unknown).append(file)
+        is_picture = file.suffix.lower() in ENDINGS
+        (classes.get(file.relative_to(root).parts[0], unknown) if is_picture else unknown).append(file)
     if unknown:
         log.warning("'%s' and %d more files are no pictures of a class and are left out.", unknown[0], len(unknown) - 1)
     if empty := [name for name, files in classes.items() if not files]:
@@ -277,35 +261,34 @@ def decoded(number: int, image_size: int, read: Callable[[int], NDArray[np.uint8
     with warnings.catch_warnings(), ThreadPoolExecutor() as pool:  # decoding releases the interpreter lock
         warnings.simplefilter("ignore")  # of Pillow, on metadata that change no pixel
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        for _ in pool.map(fill, range(number)):
-            pass
+        list(pool.map(fill, range(number)))
     return values
 
 
 def as_shown(file: Path, is_turned: bool = True) -> Image.Image:
     """The picture in RGB as a viewer shows it: turned as its EXIF data say unless not `is_turned`, on white."""
     try:
-        if file.exists() and not file.is_file():
-            raise OSError("it is no regular file")
-        with file.open("rb") as content, Image.open(content) as opened:  # by path, Pillow garbles turned TIFF files
-            opened.load()
-            is_deep = opened.mode.startswith("I;16") or (opened.mode == "I" and opened.format in ("PNG", "PPM"))
-            return _on_white(ImageOps.exif_transpose(opened) if is_turned else opened, is_deep)
+        with opened(file) as content, Image.open(content) as picture:  # by path, Pillow garbles turned TIFF files
+            picture.load()
+            is_deep = picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format in ("PNG", "PPM"))
+            return _on_white(ImageOps.exif_transpose(picture) if is_turned else picture, is_deep)
     except Exception as error:  # of a damaged file, a decoder can raise anything
-        is_known = not isinstance(error, UnidentifiedImageError)
-        reason = " ".join(str(error).replace(f": '{file}'", "").split())[:200] if is_known else "it is no picture"
+        reason = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, UnidentifiedImageError):
+            reason = "it is no picture"
+        reason = " ".join(reason.split())[:200]
         raise DataError(f"the picture '{file}' cannot be read ({reason}): mend or remove it.") from None
 
 
 def _on_white(picture: Image.Image, is_deep: bool) -> Image.Image:
     """In RGB, with transparent parts on white; `is_deep`: of 16 bits a pixel the upper 8 are shown."""
-    if picture.mode in ("I", "F") and not is_deep:
-        raise ValueError("its pixels have 32 bits: save it with 8")
     if is_deep:
         values = np.asarray(picture)
         grey = (values >> 8).astype(np.uint8)
         grey[values == picture.info.get("transparency", -1)] = 255
         return Image.fromarray(grey).convert("RGB")
+    if picture.mode in ("I", "F"):
+        raise ValueError("its pixels have 32 bits: save it with 8")
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")

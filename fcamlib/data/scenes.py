@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import chain
 
 import numpy as np
@@ -57,12 +57,12 @@ class Shape:
     colour: str
     mask: Bool[np.ndarray, "S S"]
 
-    @cached_property
+    @property
     def box(self) -> Box:
         """x, y, width, height around its pixels."""
-        rows, columns = (np.flatnonzero(self.mask.any(axis=axis)) for axis in (1, 0))
-        x, y = int(columns[0]), int(rows[0])
-        return float(x), float(y), float(columns[-1] + 1 - x), float(rows[-1] + 1 - y)
+        rows, columns = (np.flatnonzero(self.mask.any(axis=axis)).tolist() for axis in (1, 0))
+        x, y = float(columns[0]), float(rows[0])
+        return x, y, columns[-1] + 1 - x, rows[-1] + 1 - y
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Scene:
     """A drawn picture with its shapes from left to right and its captions."""
 
     picture: UInt8[np.ndarray, "S S 3"]
-    shapes: tuple[Shape, ...]
-    captions: tuple[str, ...]
+    shapes: list[Shape]
+    captions: list[str]
 
 
 @lru_cache(maxsize=1)
@@ -80,24 +80,21 @@ def scene_pictures(config: Scenes, seed: int) -> tuple[list[CocoPicture], list[C
     number = config.num_train + config.num_validation + config.num_test
     what = f"{number:,} scenes of image_size={config.image_size}"
     require_memory(6 * number * config.image_size**2, what, "give fewer or smaller ones")
-    ids = {name: number for number, name in enumerate(SHAPE_WORDS, start=1)}
-    size = config.image_size
-    drawn: list[CocoPicture] = []
-    scenes = chain.from_iterable(part for _, part in split_scenes(config, seed))
-    for image_id, scene in enumerate(scenes, start=1):
-        captions = tuple(words_of(caption) for caption in scene.captions)
-        objects = tuple((ids[shape.category], shape.box) for shape in scene.shapes)
-        drawn.append(CocoPicture(image_id, scene.picture, size, size, captions, objects))
-    names = {number: name for name, number in ids.items()}
-    return drawn[: -config.num_test], drawn[-config.num_test :], names
+    names = dict(enumerate(SHAPE_WORDS, start=1))
+    ids, size = {name: number for number, name in names.items()}, config.image_size
+    pictures = []
+    for image_id, scene in enumerate(chain.from_iterable(split_scenes(config, seed)), start=1):
+        captions = [words_of(caption) for caption in scene.captions]
+        objects = [(ids[shape.category], shape.box) for shape in scene.shapes]
+        pictures.append(CocoPicture(image_id, scene.picture, size, size, captions, objects))
+    return pictures[: -config.num_test], pictures[-config.num_test :], names
 
 
-def split_scenes(config: Scenes, seed: int) -> Iterator[tuple[str, Iterator[Scene]]]:
+def split_scenes(config: Scenes, seed: int) -> Iterator[Iterator[Scene]]:
     """The scenes of train2014 and of val2014, each from draws of its own."""
-    sizes = (config.num_train + config.num_validation, config.num_test)
-    for number, (split, size) in enumerate(zip(("train", "val"), sizes, strict=True)):
+    for number, size in enumerate((config.num_train + config.num_validation, config.num_test)):
         generator = np.random.default_rng([seed, EDITION, number])
-        yield split, (draw_scene(generator, config.image_size, config.max_objects) for _ in range(size))
+        yield (draw_scene(generator, config.image_size, config.max_objects) for _ in range(size))
 
 
 def draw_scene(generator: np.random.Generator, size: int, max_objects: int) -> Scene:
@@ -106,9 +103,8 @@ def draw_scene(generator: np.random.Generator, size: int, max_objects: int) -> S
     canvas = _texture(generator, size) + GROUNDS[ground] + generator.uniform(-12, 12, size=3)
     number = int(generator.integers(1, max_objects + 1))
     shapes = []
-    for category, (x, y, side) in zip(
-        generator.permutation(list(SHAPE_WORDS))[:number].tolist(), _places(generator, size, number), strict=True
-    ):
+    kinds = generator.permutation(list(SHAPE_WORDS))[:number].tolist()
+    for category, (x, y, side) in zip(kinds, _places(generator, size, number), strict=True):
         colour = _one_of(generator, tuple(COLOURS))
         outline, is_light = _stencil(category, side)
         mask = np.zeros((size, size), dtype=bool)
@@ -118,9 +114,9 @@ def draw_scene(generator: np.random.Generator, size: int, max_objects: int) -> S
         canvas[y : y + side, x : x + side][outline] = pattern[outline]
         shapes.append(Shape(category, colour, mask))
     canvas += generator.normal(0, 5, size=canvas.shape)
-    ordered = tuple(sorted(shapes, key=lambda shape: (2 * shape.box[0] + shape.box[2], shape.box[1])))
-    captions = tuple(_caption(generator, ordered, ground) for _ in range(NUM_CAPTIONS))
-    return Scene(canvas.round().clip(0, 255).astype(np.uint8), ordered, captions)
+    shapes.sort(key=lambda shape: (2 * shape.box[0] + shape.box[2], shape.box[1]))
+    captions = [_caption(generator, shapes, ground) for _ in range(NUM_CAPTIONS)]
+    return Scene(canvas.round().clip(0, 255).astype(np.uint8), shapes, captions)
 
 
 def _one_of(generator: np.random.Generator, values: Sequence[str]) -> str:
@@ -153,16 +149,14 @@ def _places(generator: np.random.Generator, size: int, number: int) -> list[tupl
 @lru_cache(maxsize=256)  # never written to
 def _stencil(category: str, side: int) -> tuple[Bool[np.ndarray, "s s"], Bool[np.ndarray, "s s"]]:
     """Which pixels of a square belong to a shape, and which of them have the pattern's light tone."""
-    centre = (np.arange(side) + 0.5) / side * 2 - 1  # of pixels, in (-1, 1)
-    x, y = centre[None, :], centre[:, None]
-    row, column = np.arange(side)[:, None], np.arange(side)[None, :]
-    everywhere = np.ones((side, side), dtype=bool)
+    row, column = np.indices((side, side))
+    x, y = ((places + 0.5) / side * 2 - 1 for places in (column, row))  # of pixels' centres, in (-1, 1)
     if category == "circle":  # plain
-        return x**2 + y**2 <= 1, ~everywhere
+        return x**2 + y**2 <= 1, row < 0
     if category == "square":  # chequered
-        return everywhere, (row // 3 + column // 3) % 2 == 1
+        return row >= 0, (row // 3 + column // 3) % 2 == 1
     if category == "triangle":  # striped across
-        return abs(x) <= (y + 1) / 2 + 1 / side, (row // 2 + 0 * column) % 2 == 1
+        return abs(x) <= (y + 1) / 2 + 1 / side, row // 2 % 2 == 1
     if category == "star":  # dotted
         angle, radius = np.arctan2(x, -y), np.hypot(x, y)
         folded = abs((angle + np.pi / 5) % (2 * np.pi / 5) - np.pi / 5)  # from the nearest tip, at most 36 degrees
@@ -171,7 +165,7 @@ def _stencil(category: str, side: int) -> tuple[Bool[np.ndarray, "s s"], Bool[np
         along, across = radius * np.cos(folded), radius * np.sin(folded)
         is_inside = (along - 1) * inner * np.sin(turn) - across * (inner * np.cos(turn) - 1) <= 0
         return is_inside, (row % 3 == 1) & (column % 3 == 1)
-    return (abs(x) <= 0.4) | (abs(y) <= 0.4), (column // 2 + 0 * row) % 2 == 1  # cross, striped down
+    return (abs(x) <= 0.4) | (abs(y) <= 0.4), column // 2 % 2 == 1  # cross, striped down
 
 
 def _caption(generator: np.random.Generator, shapes: Sequence[Shape], ground: str) -> str:
@@ -183,11 +177,8 @@ def _caption(generator: np.random.Generator, shapes: Sequence[Shape], ground: st
         nouns.append(f"{shape.colour} {first if is_usual else _one_of(generator, others)}")
     if len(nouns) < 3 or generator.random() < 0.5:  # else "a red circle, blue box and green star"
         nouns[1:] = [f"a {noun}" for noun in nouns[1:]]
-    nouns[0] = f"a {nouns[0]}"
     joint = _one_of(generator, _JOINTS) if len(nouns) == 2 else "{} and {}"
-    objects = nouns[0] if len(nouns) == 1 else joint.format(", ".join(nouns[:-1]), nouns[-1])
+    objects = "a " + (nouns[0] if len(nouns) == 1 else joint.format(", ".join(nouns[:-1]), nouns[-1]))
     verb, number = "is" if len(nouns) == 1 else "are", _NUMBERS[len(nouns) - 1]
     sentences = [template.format(objects=objects, verb=verb, number=number, ground=ground) for template in _TEMPLATES]
-    short = [sentence for sentence in sentences if len(sentence.split()) <= MAX_WORDS]
-    chosen = _one_of(generator, short)
-    return chosen[0].upper() + chosen[1:] + "."
+    return _one_of(generator, [text for text in sentences if len(text.split()) <= MAX_WORDS]).capitalize() + "."

@@ -77,10 +77,9 @@ class SDCData:
     is_checked: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        n, num_segments = self.segments.shape
-        if n == 0 or num_segments == 0:
-            raise ValueError(f"segments of shape {(n, num_segments)} hold no instance: give at least one.")
-        if len(self.label) != n or self.foreground.shape != self.segments.shape:
+        if self.segments.numel() == 0:
+            raise ValueError(f"segments of shape {tuple(self.segments.shape)} hold no instance: give at least one.")
+        if len(self.label) != len(self.segments) or self.foreground.shape != self.segments.shape:
             raise ValueError("segments, label and foreground differ in length: give one row each per instance.")
         if self.is_checked:
             return
@@ -104,9 +103,8 @@ class SDCData:
 
     def _each(self, change: Callable[[Tensor], Tensor], *names: str) -> SDCData:
         """The same data with the fields `names` changed."""
-        values = {name: getattr(self, name) for name in names}
-        changed = {name: change(value) for name, value in values.items() if value is not None}
-        return replace(self, **changed, is_checked=True)  # type: ignore[arg-type]
+        values = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return replace(self, **{name: change(value) for name, value in values.items()}, is_checked=True)  # type: ignore
 
     def take(self, index: Int[Tensor, " b"]) -> SDCData:
         """The instances at `index`, on the same bank."""

@@ -15,7 +15,7 @@ from PIL import Image
 
 from fcamlib.config import Coco, task_on
 from fcamlib.data import captions
-from fcamlib.data.captions import caption_task, coco_title, pixels
+from fcamlib.data.captions import caption_task, coco_title
 from fcamlib.data.coco import cropped_box, read_split, survey
 from fcamlib.data.features import pictures_hash
 from fcamlib.errors import DataError
@@ -261,13 +261,14 @@ def test_every_kind_of_picture_becomes_rgb(layout: Layout) -> None:
 
 def test_many_pictures_are_decoded_once_into_a_memory_map(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     source = layout.write()
-    pictures, _ = read_split("train2014", source)
-    plain = pixels(pictures, 32, layout.root, in_memory=5 * 32 * 32 * 3)
-    assert not list(layout.root.glob("pictures-*"))
-    kept = pixels(pictures, 32, layout.root, in_memory=5 * 32 * 32 * 3 - 1)
-    assert np.array_equal(plain, kept) and len(list(layout.root.glob("pictures-*.npy"))) == 1
+    plain = task_of(source).splits["train"].pictures.values
+    monkeypatch.setattr(captions, "IN_MEMORY", 3 * 32 * 32 * 3 - 1)
+    assert torch.equal(task_of(source).splits["train"].pictures.values, plain)
+    assert len(list((layout.root.parent / "kept").glob("pictures-*.npy"))) == 1
+    monkeypatch.setattr(captions, "IN_MEMORY", 0)
+    task_of(source)
     monkeypatch.setattr(captions, "decoded", None)  # not called again
-    assert np.array_equal(pixels(pictures, 32, layout.root, in_memory=0), plain)
+    assert torch.equal(task_of(source).splits["train"].pictures.values, plain)
 
 
 def test_what_is_left_out_is_counted(layout: Layout, caplog: pytest.LogCaptureFixture) -> None:

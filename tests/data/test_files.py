@@ -70,7 +70,7 @@ def test_names_count_in_a_joint_hash_and_odd_files_are_one_sentence(tmp_path: Pa
     assert joint_hash({"x": tmp_path / "a"}) == hashlib.sha256(f"{one}  x\n".encode()).hexdigest()
     assert joint_hash({}) == "" and joint_hash({"x": tmp_path / "a"}) != joint_hash({"y": tmp_path / "a"})
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DataError, match=r"pipe' is no regular file: remove it"):
+    with pytest.raises(DataError, match=r"pipe' cannot be read \(it is no regular file\): mend or remove it"):
         content_hash(tmp_path)
     with pytest.raises(DataError, match=r"none' cannot be read \(No such file or directory\): mend or remove it"):
         content_hash(tmp_path / "none")

@@ -77,9 +77,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cifar:
         url=archive.as_uri(),
         size=len(stream.getvalue()),
         sha256=sha256(stream.getvalue()),
-        train={name: sha256(CONTENT[name]) for name in ("data_batch_1.bin", "data_batch_2.bin")},
-        test={"test_batch.bin": sha256(CONTENT["test_batch.bin"])},
-        names=("batches.meta.txt", (sha256(CONTENT["batches.meta.txt"].rstrip()),)),
+        files={name: (sha256(content.rstrip(b"\n")),) for name, content in CONTENT.items()},
     )
     monkeypatch.setitem(pictures.CIFAR, "cifar10", made)
     return made
@@ -149,14 +147,15 @@ def test_a_wrong_archive_is_refused_and_leaves_nothing(
         check_values()
 
 
-def test_class_and_planes_of_cifar100(small: Cifar, tmp_path: Path) -> None:
+def test_class_and_planes_of_cifar100(tmp_path: Path) -> None:
     content = record((0, 3), LOW) + record((1, 2), 255 - LOW)
-    (tmp_path / "cifar-100-binary").mkdir()
-    (tmp_path / "cifar-100-binary" / "train.bin").write_bytes(content)
-    images, label = CIFAR["cifar100"].read(tmp_path, {"train.bin": ""})
-    assert label.tolist() == [3, 2]  # the second byte is the class
-    assert images[0, 0, :3].tolist() == [[0, 0, 0], [1, 1, 1], [2, 2, 2]]
-    assert images[1, 1, :2].tolist() == [[223, 223, 223], [222, 222, 222]]
+    (tmp_path / "data" / "cifar-100-binary").mkdir(parents=True)
+    for name, data in {"train.bin": content, "test.bin": record((0, 1), HIGH), "fine_label_names.txt": b"a b"}.items():
+        (tmp_path / "data" / "cifar-100-binary" / name).write_bytes(data)
+    found = CIFAR["cifar100"].read()
+    assert found.label.tolist() == [3, 2, 1] and found.num_train == 2  # the second byte is the class
+    assert found.values[0, 0, :3].tolist() == [[0, 0, 0], [1, 1, 1], [2, 2, 2]]
+    assert found.values[1, 1, :2].tolist() == [[223, 223, 223], [222, 222, 222]]
 
 
 # The archive's fine_label_names.txt, in its order.
@@ -178,7 +177,7 @@ FOREGROUND_NUMBERS = """
 
 def test_foreground_classes_agree_with_the_numbers_in_the_data() -> None:
     fine = FINE_NAMES.split()
-    assert sha256("\n".join(fine).encode()) in CIFAR["cifar100"].names[1]
+    assert sha256("\n".join(fine).encode()) in CIFAR["cifar100"].files["fine_label_names.txt"]
     assert set(LIVING) == {fine[int(number)] for number in FOREGROUND_NUMBERS.split()}
     assert len(LIVING) == 50
 
