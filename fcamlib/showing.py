@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fcamlib.config import Config, Run, Sweep
 
@@ -78,13 +78,21 @@ def as_line_of_json(result: Result) -> str:
     return json.dumps(content | {name: json.loads(rows.to_json(orient="records"))})
 
 
+def counts(test: Mapping[str, Any]) -> str:
+    """What measures are means over: accuracy and BLEU over instances, focus and SAIF over those with a foreground."""
+    if "n_objects" in test:
+        return f"n = {test['n']} pictures, {test['n_objects']} objects"
+    known = test.get("n_foreground", test["n"])
+    return f"n = {test['n']}" + (f", {known} with foreground" if known < test["n"] else "")
+
+
 def in_words(result: Result) -> str:
     """The test measures of a run, or the table of what holds many trainings."""
     config, where = result.config, f"in {result.folder}"
     if test := result.summary.get("splits", {}).get("test"):
         titles = OF_CAPTIONS if "bleu4" in test else MEASURES
         found = ", ".join(f"{title} {test[name]:.3f}" for name, title in titles.items() if name in test)
-        return f"{config.name}: {found} (n = {test['n']}), {where}"
+        return f"{config.name}: {found} ({counts(test)}), {where}"
     from fcamlib.tables import METRICS, TRUTHLESS, frame, means
 
     if isinstance(config, Sweep):

@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
 
-from fcamlib import __version__, cli, options, paths, store
+from fcamlib import __version__, cli, options, paths, showing, store
 from fcamlib.cli import main
 from fcamlib.config import Grid, Run
 from fcamlib.errors import DivergenceError
@@ -156,6 +156,12 @@ def test_own_pictures_in_a_folder_with_a_blank_are_trained_on_and_stored(tmp_pat
     answer = json.loads(again.stdout)
     assert answer.pop("name") == stored.folder.name and answer.pop("folder") == str(stored.folder)
     assert answer == stored.summary
+
+
+def test_what_a_measure_is_a_mean_over_is_said() -> None:
+    assert showing.counts({"n": 60, "n_objects": 85}) == "n = 60 pictures, 85 objects"
+    assert showing.counts({"n": 60, "n_foreground": 60}) == showing.counts({"n": 60}) == "n = 60"
+    assert showing.counts({"n": 60, "n_foreground": 41}) == "n = 60, 41 with foreground"
 
 
 def test_a_config_file_in_place_of_options_computes_that_run(tmp_path: Path) -> None:

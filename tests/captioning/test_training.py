@@ -199,7 +199,7 @@ def test_the_command_trains_and_shows_what_is_stored() -> None:
     result = CliRunner().invoke(main, ["caption", "--paradigm", "soft,hybrid", "--seed", "0", *options])
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
-    assert len(lines) == 2 and all("BLEU-4" in line and "(n = 9)" in line for line in lines)
+    assert len(lines) == 2 and all("BLEU-4" in line and "(n = 9 pictures, " in line for line in lines)
     shown = CliRunner().invoke(main, ["caption", "--paradigm", "hybrid", "--json", *options])
     assert json.loads(shown.output)["name"] in lines[1]
     refused = CliRunner().invoke(main, ["caption", "--paradigm", "lvml"])
