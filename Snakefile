@@ -28,12 +28,12 @@ NOTEBOOKS = sorted(path.stem for path in Path("notebooks").glob("[0-9][0-9]_*.ip
 EXECUTED = [f"{BUILT}{name}.ipynb" for name in NOTEBOOKS]
 PARAMETERS = f"{BUILT}profile.yaml"
 SCRIPTS = {  # book/_ext/<script>.py -> what it reads and what it writes
-    "course": ([], ["course-data.md", "course-note.md"]),
-    "findings": ([PARAMETERS, *EXECUTED, "benchmarks/report.py"], ["findings.md", "benchmark.md", "runtimes.md"]),
+    "course": ([], ["course-data.md", "course-plane-data.md", "course-note.md"]),
+    "findings": ([PARAMETERS, *EXECUTED, "benchmarks/report.py"], ["numbers.json", "findings.md", "benchmark.md", "runtimes.md"]),
     "ledger": (EXECUTED, ["claims.md", "claims.json", "verdicts.svg", "verdicts-note.md"]),
 }
 PARTS = [f"{BUILT}{name}" for _, names in SCRIPTS.values() for name in names]
-SOURCES = [str(path) for found in ("*.*", "api/*.md", "_ext/*.py", "_static/*") for path in Path("book").glob(found)]
+SOURCES = [str(path) for found in ("*.*", "api/*.md", "_parts/*.md", "_ext/*.py", "_static/*") for path in Path("book").glob(found)]
 KEPT = sorted(str(path) for kept in ("*/SHA256SUMS", "bench/*.json") for path in RECORDED.glob(kept))
 LIBRARY = sorted(str(path) for path in Path("fcamlib").rglob("*.py"))
 

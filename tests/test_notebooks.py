@@ -111,7 +111,7 @@ def test_cells_are_short_and_define_nothing(path: Path) -> None:
             for node in ast.walk(ast.parse(cell.source))
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         ]
-        assert not defined, f"{defined} belong in fcamlib"
+        assert not defined or path.stem == "00_from_scratch", f"{defined} belong in fcamlib"
 
 
 @each_notebook

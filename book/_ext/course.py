@@ -2,7 +2,8 @@
 
 Usage: course.py OUTPUT_FOLDER
 
-Writes course-data.md and course-note.md, which course.md includes, and the pictures that it shows without JavaScript.
+Writes course-data.md and course-note.md, which course.md includes, course-plane-data.md for the landing page, and the
+pictures that they show without JavaScript.
 """
 
 from __future__ import annotations
@@ -132,10 +133,14 @@ def sprite(segments: UInt8[np.ndarray, "n M H W"]) -> str:
 
 def as_markdown(found: Courses) -> str:
     """The sentence on the setting and the data as JSON within the page."""
-    content = {**plane_data(found), "gallery": gallery_data(found)}
+    return f"{sentence(found)}\n\n{as_script({**plane_data(found), 'gallery': gallery_data(found)})}"
+
+
+def as_script(content: Mapping[str, Any]) -> str:
+    """Data as JSON within the page."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
     script = f'<script type="application/json" id="fcam-course-data">{text}</script>'
-    return f"{sentence(found)}\n\n```{{raw}} html\n{script}\n```\n"
+    return f"```{{raw}} html\n{script}\n```\n"
 
 
 def static_gallery(found: Courses) -> dict[str, Any]:
@@ -168,6 +173,7 @@ def main(folder: Path) -> None:
     plots.save(plots.focus_prediction_heatmaps(plane), "course-plane", folder, record)
     plots.save(plots.attention_gallery(**static_gallery(found)), "course-gallery", folder, record)
     (folder / "course-data.md").write_text(as_markdown(found), "utf-8")
+    (folder / "course-plane-data.md").write_text(as_script(plane_data(found)), "utf-8")
     (folder / "course-note.md").write_text(plots.how_made(record, "course", dated=True) + "\n", "utf-8")
 
 

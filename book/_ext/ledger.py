@@ -186,7 +186,7 @@ def run_tasks(runs: Sequence[Result]) -> list[Task]:
         if group[0].is_recorded and config.name in own_names():
             figures = OWN[book]
         elif group[0].is_recorded and book == PICTURES and title != most:
-            figures = {"H": "fig-key"}
+            figures = {}
         figures = {
             letter: name.format(encoder=getattr(config.model, "encoder", "")) for letter, name in figures.items()
         }

@@ -27,9 +27,9 @@ MATHJAX_PARTS = (
 VENDOR_DIR = "vendor_js"
 # Name of a script or style sheet in _static -> the pages that use it; the others are for all pages.
 USED_BY = {
-    "drawing": ("explorer", "course", "train"),
+    "drawing": ("explorer", "course", "intro", "train"),
     "explorer": ("explorer",),
-    "course": ("course",),
+    "course": ("course", "intro"),
     "gallery": ("course",),
     "train": ("train",),
     "train_model": ("train",),

@@ -22,6 +22,9 @@ const fcamCourse = (() => {
       return { figure, svg, shown: data.paradigms[figure.dataset.paradigm], plane: fcamDraw.drawPlane(svg) };
     });
     let timer = null;
+    const view = new IntersectionObserver((entries) => {
+      if (entries.some((entry) => entry.isIntersecting)) play();
+    }, { threshold: 0.6 });
 
     function show(epoch) {
       slider.value = epoch;
@@ -38,12 +41,14 @@ const fcamCourse = (() => {
     }
 
     function pause() {
+      view.disconnect(); // whoever touched the figure decides from then on
       clearInterval(timer);
       timer = null;
       part("play").textContent = "Play";
     }
 
     function play() {
+      view.disconnect();
       if (Number(slider.value) === last) show(0);
       part("play").textContent = "Pause";
       timer = setInterval(() => {
@@ -67,7 +72,8 @@ const fcamCourse = (() => {
         show(Math.min(last, goals[button.dataset.jump]));
       });
     }
-    show(last);
+    show(0);
+    if (!still()) view.observe(root.querySelector(".planes")); // plays once, when it is first seen
   }
 
   document.addEventListener("DOMContentLoaded", () => {

@@ -46,7 +46,8 @@ PLACES = """() => [...document.querySelectorAll('section *:not(svg *, option, .s
 
 def skeleton() -> str:
     """The HTML of both figures as it stands in the page."""
-    parts = re.findall(r"```\{raw\} html\n(<section.*?)```", (BOOK / "course.md").read_text("utf-8"), re.S)
+    text = "".join((BOOK / name).read_text("utf-8") for name in ("_parts/plane.md", "course.md"))
+    parts = re.findall(r"```\{raw\} html\n(<section.*?)```", text, re.S)
     assert len(parts) == 2
     return "".join(parts)
 
@@ -86,8 +87,8 @@ def data(script: ModuleType, found: dict[str, Trajectory]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """Phone width."""
-    context = browser.new_context(viewport={"width": 360, "height": 800})
+    """Phone width, for a reader who wants nothing to move by itself."""
+    context = browser.new_context(viewport={"width": 360, "height": 800}, reduced_motion="reduce")
     yield context
     context.close()
 
@@ -130,11 +131,12 @@ def check_way(svg: str, one: Trajectory, epoch: int) -> None:
 
 
 def test_the_slider_shows_the_numbers_of_each_epoch(page: Page, found: dict[str, Trajectory]) -> None:
-    check_plane(page, found, LAST)
+    check_plane(page, found, 0)
     slider = page.locator("#fcam-epoch")
     slider.focus()
+    slider.press("End")
+    check_plane(page, found, LAST)
     slider.press("Home")
-    check_plane(page, found, 0)
     slider.press("ArrowRight")
     check_plane(page, found, 1)
     assert slider.get_attribute("aria-valuetext") == "epoch 1 of 5"
@@ -166,10 +168,11 @@ def test_buttons_go_to_their_epochs_and_never_beyond_the_last(page: Page) -> Non
 
 def test_play_begins_anew_at_the_end_stops_there_and_can_be_paused(page: Page) -> None:
     play, slider = page.locator(".play"), page.locator("#fcam-epoch")
+    slider.press("End")
     play.focus()
     play.press("Enter")
     assert (slider.input_value(), play.inner_text()) == ("0", "Pause")
-    page.clock.run_for(1500)
+    page.clock.run_for(3000)
     assert slider.input_value() == "2"
     play.press("Enter")
     page.clock.run_for(5000)
@@ -177,6 +180,24 @@ def test_play_begins_anew_at_the_end_stops_there_and_can_be_paused(page: Page) -
     play.press("Enter")
     page.clock.run_for(60_000)
     assert (slider.input_value(), play.inner_text()) == ("5", "Play")
+
+
+def test_it_opens_before_training_and_plays_once_when_it_is_seen(browser: Browser, data: dict[str, Any]) -> None:
+    page = browser.new_page(viewport={"width": 800, "height": 900})
+    page.clock.install()
+    page.set_content(content(data_script(data)).replace("<body>", "<body><p style='height: 2000px'></p>"))
+    play, slider = page.locator(".play"), page.locator("#fcam-epoch")
+    page.clock.run_for(5000)
+    assert (slider.input_value(), play.inner_text()) == ("0", "Play"), "plays before it is seen"
+    page.locator(".planes").scroll_into_view_if_needed()
+    page.wait_for_function("document.querySelector('.play').textContent === 'Pause'")
+    page.clock.run_for(60_000)
+    assert (slider.input_value(), play.inner_text()) == ("5", "Play")
+    page.evaluate("scrollTo(0, 0)")
+    page.locator(".planes").scroll_into_view_if_needed()
+    page.clock.run_for(5000)
+    assert slider.input_value() == "5"
+    page.close()
 
 
 def check_gallery(page: Page, found: dict[str, Trajectory], number: int, epoch: int) -> None:
