@@ -1,4 +1,4 @@
-"""The box on each notebook page with a command to try: one a page, which papermill and the notebook take."""
+"""What every notebook page has: its question, three takeaways, its cost, a command that changes it, and exercises."""
 
 from __future__ import annotations
 
@@ -14,23 +14,38 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-BOX = re.compile(r":::\{admonition\} Try it\n:class: tip try-it\n\n```bash\n(.*)\n```\n\n(.+)\n:::", re.S)
+OLD = ("10_captions", "11_cost_of_attention")  # still with a box "Try it"
+BOX = re.compile(r":::\{admonition\} Run this page\n:class: tip run-page\n\n.+?\n\n```bash\n(.*)\n```\n:::", re.S)
+EXERCISE = re.compile(r"\*\*\d\.\*\* .+?\n\n:::\{admonition\} Solution\n:class: dropdown\n\n.+?\n:::", re.S)
+
+each_page = pytest.mark.parametrize(
+    "path", [path for path in NOTEBOOKS if path.stem not in OLD], ids=lambda path: path.stem
+)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_one_box_with_a_command_that_changes_known_parameters(
+def prose(path: Path) -> list[str]:
+    """The Markdown cells of a notebook."""
+    return [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
+
+
+@each_page
+def test_a_page_begins_with_its_question_takeaways_and_cost_and_ends_with_exercises(path: Path) -> None:
+    first, *_, last = prose(path)
+    parts = re.findall(r"^\*\*([\w ]+?)(?: for each .+?| with every .+?)?\.?\*\*", first, re.M)
+    assert [part for part in parts if not part.startswith("Claim")] == ["Question", "What we learned", "Cost"]
+    assert len(re.findall(r"^- ", first, re.M)) == 3
+    assert "## Exercises\n" in last and len(EXERCISE.findall(last)) == len(re.findall(r"^\*\*\d\.\*\*", last, re.M)) > 0
+
+
+@each_page
+def test_the_command_of_a_page_changes_known_parameters(
     path: Path, papermill_reads: Callable[[str], tuple[str, dict[str, Any]]]
 ) -> None:
-    notebook = nbformat.read(path, as_version=4)
-    boxes = [cell.source for cell in notebook.cells if cell.cell_type == "markdown" and "try-it" in cell.source]
-    assert len(boxes) == 1
-    box = BOX.fullmatch(boxes[0])
-    assert box is not None, f"not written as on the other pages: {boxes[0]}"
-    command, outcome = box.groups()
-    target, given = papermill_reads(command)
+    box = BOX.search(prose(path)[0])
+    assert box is not None, "no box that says how to run the page"
+    target, given = papermill_reads(box[1])
     assert target == f"notebooks/{path.name}"
     known = papermill.inspect_notebook(path)
     assert given and given.keys() <= known.keys(), f"{given.keys() - known.keys()} unknown to {path.name}"
     usual = ledger.parameters_of(path)
     assert any(value != usual[name] for name, value in given.items()), "the command changes nothing"
-    assert "{" not in command and len(outcome.split()) > 15
