@@ -5,21 +5,10 @@ annotations/captions_train2014.json    annotations/instances_train2014.json    t
 annotations/captions_val2014.json      annotations/instances_val2014.json      val2014/*.jpg
 ```
 
-What does not fit is either refused in one sentence, or left out and counted in the log:
-
-| fault                                                                     | what happens                |
-|---------------------------------------------------------------------------|-----------------------------|
-| a folder, annotation file or picture is missing; a picture is broken      | one sentence                |
-| an annotation file is cut off or lacks a field; an id stands twice        | one sentence with the place |
-| the picture's shape is not the one that its boxes were drawn on           | one sentence                |
-| a caption of an unknown picture, or without a word                        | left out, counted           |
-| a picture without a caption                                               | left out, counted           |
-| a picture with captions that the instances file does not know             | kept without boxes, counted |
-| a box of an unknown picture, an unknown category, or without area         | left out, counted           |
-| a phrase outside its caption                                              | left out, counted           |
-
-A picture is read as a viewer shows it, cropped to its centred square and resized. Its boxes are drawn on the size that
-the instances file states. Boxes of crowds count as boxes of their category. Format: https://cocodataset.org/#format-data.
+What is missing, broken or ambiguous is refused in one sentence; captions, boxes and phrases that fit no picture are
+left out and counted in the log. Pictures are cropped to their centred square and resized; boxes are drawn on the size
+that the instances file states. Boxes of crowds count as boxes of their category.
+Format: https://cocodataset.org/#format-data.
 """
 
 from __future__ import annotations
@@ -27,7 +16,6 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
@@ -179,6 +167,9 @@ def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, st
         log.warning(told, source, split, unknown, boxes.name)
     if not found:
         raise DataError(f"dataset='{source}': '{words}' has no picture with a caption.")
+    if missing := [str(picture.pixels) for picture in found if not os.path.isfile(str(picture.pixels))]:
+        fault = f"{len(missing):,} of {len(found):,} pictures are missing, the first is '{missing[0]}'"
+        raise DataError(f"dataset='{source}': {fault}: unpack {COCO_URLS[split]} anew.")
     return found, categories
 
 
@@ -248,16 +239,6 @@ def cropped_box(box: Box, width: int, height: int) -> Box | None:
     edges = ((x - left) / side, (y - top) / side, (x + box_width - left) / side, (y + box_height - top) / side)
     x0, y0, x1, y1 = (min(max(edge, 0.0), 1.0) for edge in edges)
     return (x0, y0, x1, y1) if x0 < x1 and y0 < y1 else None
-
-
-def check_pictures(pictures: Sequence[CocoPicture], source: str) -> None:
-    """Refuse a data set of which a picture's file is missing, in one sentence that counts them."""
-    files = [picture.pixels for picture in pictures if isinstance(picture.pixels, Path)]
-    if missing := [file for file in files if not file.is_file()]:
-        folder = missing[0].parent.name
-        get = f"unpack {COCO_URLS[folder]} anew" if folder in COCO_URLS else "put them there"
-        fault = f"{len(missing):,} of {len(files):,} pictures are missing, the first is '{missing[0]}'"
-        raise DataError(f"dataset='{source}': {fault}: {get}.")
 
 
 def read_picture(picture: CocoPicture, image_size: int) -> UInt8[np.ndarray, "S S 3"]:

@@ -107,48 +107,6 @@ class Cifar:
     files: Mapping[str, tuple[str, ...]]
     label_bytes: int = 1
 
-    def damaged(self) -> str:
-        """The first file that is missing or is not the official one; empty where all are there."""
-        for name, digests in self.files.items():
-            path = paths.data_dir() / self.folder / name
-            if not path.is_file() or _digest(path) not in digests:
-                return name
-        return ""
-
-    def unpack(self) -> None:
-        """Put the archive's files into their folder; the archive is downloaded where it is not there."""
-        root = paths.data_dir()
-        archive = root / self.url.rsplit("/", 1)[-1]
-        if archive.is_file() and content_hash(archive) != self.sha256:
-            raise DataError(f"'{archive}' is not the official archive (sha256 {self.sha256}): remove it.")
-        download(self.url, archive, self.size, self.sha256)
-        (root / self.folder).mkdir(exist_ok=True)
-        with tarfile.open(archive) as tar:
-            for name in self.files:
-                content = tar.extractfile(f"{self.folder}/{name}")
-                assert content is not None, "the archive's checksum agrees"
-                part = root / self.folder / f".{name}.part"
-                part.write_bytes(content.read())
-                part.replace(root / self.folder / name)
-
-    def read(self) -> Pictures:
-        """The pictures of the files, which lie in the data folder."""
-        *files, names = (paths.data_dir() / self.folder / name for name in self.files)
-        parts = [np.fromfile(file, dtype=np.uint8).reshape(-1, self.label_bytes + 3 * 32 * 32) for file in files]
-        records = np.concatenate(parts)
-        values = np.empty((len(records), 32, 32, 3), dtype=np.uint8)
-        planes = records[:, self.label_bytes :].reshape(-1, 3, 32, 32)
-        for channel in range(3):  # plane by plane: four times faster than moving the axis
-            values[..., channel] = planes[:, channel]
-        label = records[:, self.label_bytes - 1].astype(np.int64)
-        return Pictures(values, label, len(records) - len(parts[-1]), tuple(names.read_text("ascii").split()))
-
-
-def _digest(path: Path) -> str:
-    if path.suffix != ".txt":
-        return content_hash(path)
-    return hashlib.sha256(path.read_bytes().rstrip(b"\n")).hexdigest()
-
 
 # Archives: tensorflow_datasets/url_checksums/cifar10.txt and cifar100.txt of tensorflow/datasets, commit 333639b.
 CIFAR = {
@@ -187,26 +145,58 @@ CIFAR = {
 
 def cifar_state(name: str) -> str:
     """Whether a data set lies in the data folder: "absent", "verified" or "damaged: <file>"; nothing is changed."""
-    folder = CIFAR[name].folder
-    if not (paths.data_dir() / folder).is_dir():
+    cifar, root = CIFAR[name], paths.data_dir()
+    if not (root / cifar.folder).is_dir():
         return "absent"
-    damaged = CIFAR[name].damaged()
-    return f"damaged: {folder}/{damaged}" if damaged else "verified"
+    for path, digests in ((root / cifar.folder / file, digests) for file, digests in cifar.files.items()):
+        is_text = path.suffix == ".txt" and path.is_file()
+        digest = hashlib.sha256(path.read_bytes().rstrip(b"\n")).hexdigest() if is_text else ""
+        if not path.is_file() or (digest or content_hash(path)) not in digests:
+            return f"damaged: {path.relative_to(root)}"
+    return "verified"
 
 
 def _cifar(name: str) -> Pictures:
     """The official files in the data folder; those that are missing or damaged are unpacked from the archive."""
-    cifar, root = CIFAR[name], paths.data_dir()
+    root = paths.data_dir()
     try:
-        if damaged := cifar.damaged():
-            if (root / cifar.folder / damaged).exists():
-                log.warning("'%s' is not the official file and is replaced.", root / cifar.folder / damaged)
-            cifar.unpack()
-        return cifar.read()
+        if (state := cifar_state(name)) != "verified":
+            if state != "absent":
+                log.warning("%s in '%s' is not the official file and is replaced.", state, root)
+            _unpack(CIFAR[name], root)
+        return _read(CIFAR[name], root)
     except OSError as error:
         fault = f"cannot use '{error.filename or root}' ({error.strerror or error})"
         remedy = f"make the folder '{root}' writable, free some space, or set FCAM_DATA to another folder"
         raise DataError(f"{name}: {fault}; {remedy}.") from None
+
+
+def _unpack(cifar: Cifar, root: Path) -> None:
+    """Put the archive's files into their folder; the archive is downloaded where it is not there."""
+    archive = root / cifar.url.rsplit("/", 1)[-1]
+    if archive.is_file() and content_hash(archive) != cifar.sha256:
+        raise DataError(f"'{archive}' is not the official archive (sha256 {cifar.sha256}): remove it.")
+    download(cifar.url, archive, cifar.size, cifar.sha256)
+    (root / cifar.folder).mkdir(exist_ok=True)
+    with tarfile.open(archive) as tar:
+        for name in cifar.files:
+            content = tar.extractfile(f"{cifar.folder}/{name}")
+            assert content is not None, "the archive's checksum agrees"
+            part = root / cifar.folder / f".{name}.part"
+            part.write_bytes(content.read())
+            part.replace(root / cifar.folder / name)
+
+
+def _read(cifar: Cifar, root: Path) -> Pictures:
+    *files, names = (root / cifar.folder / name for name in cifar.files)
+    parts = [np.fromfile(file, dtype=np.uint8).reshape(-1, cifar.label_bytes + 3 * 32 * 32) for file in files]
+    records = np.concatenate(parts)
+    values = np.empty((len(records), 32, 32, 3), dtype=np.uint8)
+    planes = records[:, cifar.label_bytes :].reshape(-1, 3, 32, 32)
+    for channel in range(3):  # plane by plane: four times faster than moving the axis
+        values[..., channel] = planes[:, channel]
+    label = records[:, cifar.label_bytes - 1].astype(np.int64)
+    return Pictures(values, label, len(records) - len(parts[-1]), tuple(names.read_text("ascii").split()))
 
 
 def _folder(source: str, image_size: int) -> Pictures:

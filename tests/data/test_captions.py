@@ -1,4 +1,4 @@
-"""COCO's layout: boxes against numbers worked out by hand, splits, pictures of every kind, every fault of the files."""
+"""COCO's layout: boxes against numbers worked out by hand, splits, phrases, every fault of the files."""
 
 from __future__ import annotations
 
@@ -23,45 +23,44 @@ from fcamlib.errors import DataError
 Json = dict[str, Any]
 CATEGORIES = [{"id": 18, "name": "dog"}, {"id": 1, "name": "person"}, {"id": 17, "name": "cat"}]
 SMALL = {"num_validation": 2, "image_size": 32, "min_count": 1}
+IDS = {"train2014": (40, 7, 23, 9, 58), "val2014": (61, 3)}
 
 
 class Layout:
-    """A tiny data set: per split the official file contents, and pictures of one colour each."""
+    """A tiny data set: per split the official file contents, and pictures of 80 x 40 in one colour each."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
-        self.files: dict[str, Json] = {}
-        for split, ids in (("train2014", (40, 7, 23, 9, 58)), ("val2014", (61, 3))):
-            images = [picture(number, split) for number in ids]
+        self.root, self.files = root, dict[str, Json]()
+        (root / "annotations").mkdir(parents=True)
+        for split, ids in IDS.items():
             texts = [(number, text) for number in ids for text in (f"A dog, number {number}.", "The man's dog runs")]
-            self.files[f"captions_{split}"] = {
-                "info": {"year": 2014},
-                "images": images,
-                "annotations": [{"id": n, "image_id": i, "caption": t} for n, (i, t) in enumerate(texts)],
-            }
-            self.files[f"instances_{split}"] = {
-                "images": [dict(image) for image in images],
-                "annotations": [box(n, number, 18, [20, 10, 30, 20]) for n, number in enumerate(ids)],
-                "categories": [dict(category) for category in CATEGORIES],
-            }
+            said = [{"id": n, "image_id": i, "caption": t} for n, (i, t) in enumerate(texts)]
+            boxes = [box(n, number, 18, [20, 10, 30, 20]) for n, number in enumerate(ids)]
+            shown = [[picture(number, split) for number in ids] for _ in range(2)]
+            self.files[f"captions_{split}"] = {"images": shown[0], "annotations": said}
+            self.files[f"instances_{split}"] = {"images": shown[1], "annotations": boxes, "categories": CATEGORIES}
+            (root / split).mkdir()
+            for number in ids:
+                Image.new("RGB", (80, 40), (number, 100, 200)).save(self.picture(number))
+
+    def picture(self, number: int) -> Path:
+        split = "train2014" if number in IDS["train2014"] else "val2014"
+        return self.root / split / f"COCO_{split}_{number:012d}.png"
 
     def write(self) -> str:
-        (self.root / "annotations").mkdir(parents=True)
         for name, content in self.files.items():
             (self.root / "annotations" / f"{name}.json").write_text(json.dumps(content))
-        for split in ("train2014", "val2014"):
-            (self.root / split).mkdir()
-            for number in (40, 7, 23, 9, 58) if split == "train2014" else (61, 3):
-                Image.new("RGB", (80, 40), (number, 100, 200)).save(self.root / split / file_name(number, split))
         return f"coco:{self.root}"
 
-
-def file_name(number: int, split: str) -> str:
-    return f"COCO_{split}_{number:012d}.png"
+    def resize(self, number: int, width: int, height: int, kinds: tuple[str, ...] = ("captions", "instances")) -> None:
+        """Say in the files that a training picture has this size."""
+        for kind in kinds:
+            (entry,) = [entry for entry in self.files[f"{kind}_train2014"]["images"] if entry["id"] == number]
+            entry.update(width=width, height=height)
 
 
 def picture(number: int, split: str) -> Json:
-    return {"id": number, "file_name": file_name(number, split), "width": 80, "height": 40, "license": 1}
+    return {"id": number, "file_name": f"COCO_{split}_{number:012d}.png", "width": 80, "height": 40, "license": 1}
 
 
 def box(number: int, image_id: int, category: int, edges: list[float]) -> Json:
@@ -89,7 +88,6 @@ def task_of(source: str, **parameters: Any) -> captions.CaptionTask:
         ((0, 5, 21, 10), (80, 40), (0, 0.125, 0.025, 0.375)),
         ((5, 30, 10, 40), (40, 100), (0.125, 0, 0.375, 1)),  # the square is y = 30..70
         ((5, 71, 10, 4), (40, 100), None),
-        ((1, 2, 3, 4), (10, 10), (0.1, 0.2, 0.4, 0.6)),
         ((0, 0, 41, 41), (41, 42), (0, 0, 1, 40.5 / 41)),  # half a pixel is cut at each end
     ],
 )
@@ -101,27 +99,21 @@ def test_boxes_follow_the_crop(edges: Any, size: tuple[int, int], expected: Any)
 
 def test_a_box_covers_in_the_resized_picture_what_it_covers_in_the_file(layout: Layout) -> None:
     """A white rectangle on black stays where its box says, for wide and for high pictures."""
-    source = layout.write()
+    x, y, w, h = 28, 44, 16, 12
     for number, (width, height) in {7: (96, 64), 9: (64, 128)}.items():
         canvas = np.zeros((height, width, 3), dtype=np.uint8)
-        x, y, w, h = 28, 44, 16, 12
         canvas[y : y + h, x : x + w] = 255
-        Image.fromarray(canvas).save(layout.root / "train2014" / file_name(number, "train2014"))
-        for kind in ("captions", "instances"):
-            (entry,) = [e for e in layout.files[f"{kind}_train2014"]["images"] if e["id"] == number]
-            entry.update(width=width, height=height)
+        Image.fromarray(canvas).save(layout.picture(number))
+        layout.resize(number, width, height)
         (found,) = [a for a in layout.files["instances_train2014"]["annotations"] if a["image_id"] == number]
         found["bbox"] = [x, y, w, h]
-    for name, content in layout.files.items():
-        (layout.root / "annotations" / f"{name}.json").write_text(json.dumps(content))
-    data = task_of(source, image_size=64).splits["train"]
+    data = task_of(layout.write(), image_size=64).splits["train"]
     assert data.image_ids.tolist() == [7, 9, 23]
     for row in (0, 1):
         x0, y0, x1, y1 = (data.objects[row].box[0] * 64).round().int().tolist()
         shown = data.pictures.rows(torch.tensor([row]), torch.float64)[0]  # (3, 64, 64)
         inside = torch.zeros(64, 64, dtype=torch.bool)
         inside[y0:y1, x0:x1] = True
-        assert shown.shape == (3, 64, 64)
         assert (shown[:, inside] == 1).all() and (shown[:, ~inside] == -1).all()
 
 
@@ -138,28 +130,33 @@ def test_splits_words_and_objects(layout: Layout) -> None:
     # 40 is no training word
     assert validation.tokens.tolist()[:2] == [[1, 6, 4, 8, 3, 2, 0], [1, 10, 7, 5, 4, 9, 2]]
     assert [objects.category for objects in validation.objects] == [(2,), (2,)]
-    colours = validation.pictures.values[:, 0, 0, :].tolist()
-    assert colours == [[40, 100, 200], [58, 100, 200]]
+    assert validation.pictures.values[:, 0, 0, :].tolist() == [[40, 100, 200], [58, 100, 200]]
 
 
 def test_fewer_pictures_are_drawn_by_seed_and_long_captions_cut(
     layout: Layout, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source = layout.write()
-    config = task_on(source, SMALL | {"num_train": 2, "num_test": 1, "max_words": 4})
+    config = task_on(layout.write(), SMALL | {"num_train": 2, "num_test": 1, "max_words": 4})
     drawn = {tuple(caption_task(config, seed).splits["train"].image_ids.tolist()) for seed in range(8)}
     assert drawn == {(7, 9), (7, 23), (9, 23)}
     data = caption_task(config, 1).splits
     assert len(data["test"].image_ids) == 1 and data["validation"].image_ids.tolist() == [40, 58]
     assert data["train"].tokens.shape == (4, 6) and "captions are longer than max_words=4 and are cut" in caplog.text
     assert len(data["train"].references[0][1]) == 5
-    for parameters, message in (
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
         ({"num_validation": 5}, r"num_validation=5 leaves no picture of dataset='.*' for training, which has 5"),
         ({"num_train": 4}, r"4 training pictures of .* are asked for, and there are 3"),
         ({"num_test": 3}, r"3 test pictures of .* are asked for, and there are 2"),
-    ):
-        with pytest.raises(DataError, match=message):
-            task_of(source, **parameters)
+        ({"min_count": 7}, r"^min_count=7 leaves no word of dataset='coco:.*pets': no word of the training captions"),
+    ],
+)
+def test_sizes_that_leave_nothing_are_one_sentence(layout: Layout, parameters: Json, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        task_of(layout.write(), **parameters)
 
 
 def test_a_run_is_named_by_the_content_of_its_data(layout: Layout, tmp_path: Path) -> None:
@@ -176,7 +173,7 @@ def test_a_run_is_named_by_the_content_of_its_data(layout: Layout, tmp_path: Pat
     assert moved.fingerprint != one.fingerprint
     assert caption_task(moved, 0).word_category.tolist()[7] == 1
     kept = pictures_hash(read_split("train2014", source)[0])
-    Image.new("RGB", (80, 40), (7, 100, 201)).save(layout.root / PICTURE)  # a file of equal name and size
+    Image.new("RGB", (80, 40), (7, 100, 201)).save(layout.picture(9))  # a file of equal name and size
     changed = task_on(source, SMALL).fingerprint
     assert changed != one.fingerprint and pictures_hash(read_split("train2014", source)[0]) != kept
     file = layout.root / "annotations" / "captions_val2014.json"
@@ -185,8 +182,8 @@ def test_a_run_is_named_by_the_content_of_its_data(layout: Layout, tmp_path: Pat
 
 
 def test_boxes_are_scaled_by_the_size_that_the_instances_file_states(layout: Layout) -> None:
-    for entry in layout.files["instances_train2014"]["images"]:
-        entry.update(width=160, height=80)  # boxes were drawn on pictures twice as large
+    for number in IDS["train2014"]:
+        layout.resize(number, 160, 80, ("instances",))  # boxes were drawn on pictures twice as large
     for item in layout.files["instances_train2014"]["annotations"]:
         item["bbox"] = [2 * edge for edge in item["bbox"]]
     task = task_of(layout.write())
@@ -194,28 +191,18 @@ def test_boxes_are_scaled_by_the_size_that_the_instances_file_states(layout: Lay
 
 
 def test_turned_pictures_are_shown_upright_unless_their_boxes_lie_on_the_file(layout: Layout) -> None:
-    source = layout.write()
     exif = Image.Exif()
     exif[274] = 6  # shown turned clockwise by a quarter
     canvas = np.zeros((80, 40, 3), dtype=np.uint8)
     canvas[:40] = 255
-    for number, shown in ((7, np.rot90(canvas, 1)), (9, canvas.swapaxes(0, 1))):
-        Image.fromarray(np.ascontiguousarray(shown)).save(
-            layout.root / "train2014" / file_name(number, "train2014"), exif=exif if number == 7 else None
-        )
-    for kind in ("captions", "instances"):  # 7 is annotated as shown, 40 x 80
-        (entry,) = [e for e in layout.files[f"{kind}_train2014"]["images"] if e["id"] == 7]
-        entry.update(width=40, height=80)
-        (layout.root / "annotations" / f"{kind}_train2014.json").write_text(
-            json.dumps(layout.files[f"{kind}_train2014"])
-        )
-    train = task_of(source).splits["train"].pictures.values
+    Image.fromarray(np.ascontiguousarray(np.rot90(canvas))).save(layout.picture(7), exif=exif)
+    layout.resize(7, 40, 80)  # annotated as shown
+    Image.fromarray(np.ascontiguousarray(canvas.swapaxes(0, 1))).save(
+        layout.picture(9), exif=exif
+    )  # as it lies, 80 x 40
+    train = task_of(layout.write()).splits["train"].pictures.values
     assert (train[0, :15] == 255).all() and (train[0, 17:] == 0).all()
     assert (train[1, :, :15] == 255).all() and (train[1, :, 17:] == 0).all()
-    Image.fromarray(np.ascontiguousarray(canvas.swapaxes(0, 1))).save(  # 9 is annotated as it lies, 80 x 40
-        layout.root / "train2014" / file_name(9, "train2014"), exif=exif
-    )
-    assert torch.equal(task_of(source).splits["train"].pictures.values[1], train[1])
 
 
 def test_phrases_are_linked_to_the_boxes_of_their_entity(layout: Layout, caplog: pytest.LogCaptureFixture) -> None:
@@ -238,27 +225,6 @@ def test_phrases_are_linked_to_the_boxes_of_their_entity(layout: Layout, caplog:
     assert data.references[1][1] == ("the", "man", "s", "dog", "runs")
 
 
-def test_a_vocabulary_without_a_word_is_one_sentence(layout: Layout) -> None:
-    with pytest.raises(DataError, match=r"^min_count=7 leaves no word of dataset='coco:.*pets': no word of the train"):
-        task_of(layout.write(), min_count=7)
-
-
-def test_every_kind_of_picture_becomes_rgb(layout: Layout) -> None:
-    source = layout.write()
-    folder = layout.root / "train2014"
-    for number, mode, colour in ((7, "L", 90), (9, "P", 3), (23, "RGBA", (10, 20, 30, 255)), (40, "1", 1)):
-        Image.new(mode, (80, 40), colour).save(folder / file_name(number, "train2014"))
-    Image.new("CMYK", (80, 40), (255, 0, 0, 0)).save(folder / file_name(58, "train2014"), format="JPEG", quality=100)
-    Image.new("I;16", (80, 40), 65535).save(layout.root / "val2014" / file_name(3, "val2014"))
-    task = task_of(source)
-    train, validation = (task.splits[split].pictures.values[:, 16, 16].tolist() for split in ("train", "validation"))
-    assert task.splits["test"].pictures.values[0, 0, 0].tolist() == [255, 255, 255]
-    assert train[0] == [90, 90, 90] and train[2] == [10, 20, 30] and validation[0] == [255, 255, 255]
-    assert np.allclose(validation[1], [0, 255, 255], atol=6)  # cyan ink is no red light
-    Image.new("RGB", (40, 20)).save(folder / file_name(7, "train2014"))  # a smaller copy has the same shape
-    assert task_of(source).splits["train"].pictures.values[0].sum() == 0
-
-
 def test_many_pictures_are_decoded_once_into_a_memory_map(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     source = layout.write()
     plain = task_of(source).splits["train"].pictures.values
@@ -272,13 +238,9 @@ def test_many_pictures_are_decoded_once_into_a_memory_map(layout: Layout, monkey
 
 
 def test_what_is_left_out_is_counted(layout: Layout, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING)
     words, boxes = layout.files["captions_train2014"], layout.files["instances_train2014"]
-    words["annotations"] += [
-        {"id": 90, "image_id": 999, "caption": "of no picture"},
-        {"id": 91, "image_id": 7, "caption": " ... "},
-        {"id": 92, "image_id": 7, "caption": ""},
-    ]
+    for number, (image_id, text) in enumerate([(999, "of no picture"), (7, " ... "), (7, "")], start=90):
+        words["annotations"].append({"id": number, "image_id": image_id, "caption": text})
     words["images"] += [picture(60, "train2014")]  # without a caption, and without a file
     boxes["images"] = [entry for entry in boxes["images"] if entry["id"] != 9] + [picture(70, "train2014")]
     boxes["annotations"] = [entry for entry in boxes["annotations"] if entry["image_id"] != 9] + [
@@ -288,13 +250,12 @@ def test_what_is_left_out_is_counted(layout: Layout, caplog: pytest.LogCaptureFi
         box(83, 7, 1, [0, 0, 10, 10]),  # beside the square
         box(84, 7, 17, [40, 20, 20, 20]),
     ]
-    train = task_of(layout.write()).splits["train"]
+    with caplog.at_level(logging.WARNING):
+        train = task_of(layout.write()).splits["train"]
     assert train.image_ids.tolist() == [7, 9, 23] and len(train.references[0]) == 2
     assert train.objects[0].category == (2, 1) and train.objects[0].box[1].tolist() == [0.5, 0.5, 1, 1]
     assert train.objects[1].category == () and train.objects[1].box.shape == (0, 4)
-    start = f"dataset='coco:{layout.root}': train2014: "
-    told = [message.removeprefix(start) for message in caplog.messages]
-    assert sorted(told) == [
+    assert sorted(told.removeprefix(f"dataset='coco:{layout.root}': train2014: ") for told in caplog.messages) == [
         "1 boxes of unknown categories are left out.",
         "1 boxes of unknown pictures are left out.",
         "1 boxes without area are left out.",
@@ -305,8 +266,11 @@ def test_what_is_left_out_is_counted(layout: Layout, caplog: pytest.LogCaptureFi
     ]
 
 
-WORDS = "annotations/captions_train2014.json"
-PICTURE = f"train2014/{file_name(9, 'train2014')}"
+SHARED = {
+    "images": [picture(3, "train2014") | {"file_name": "COCO_train2014_000000000007.png"}],
+    "annotations": [{"id": 1, "image_id": 3, "caption": "a dog"}],
+}
+WORDS, PICTURE = "annotations/captions_train2014.json", "train2014/COCO_train2014_000000000009.png"
 
 
 @pytest.mark.parametrize(
@@ -319,72 +283,55 @@ PICTURE = f"train2014/{file_name(9, 'train2014')}"
         (WORDS, b"[]", "captions_train2014.json': it is not a JSON object"),
         (WORDS, b'{"images": []}', "train2014.json': field annotations: field required"),
         (WORDS, b'{"images": [], "annotations": []}', "captions_train2014.json' has no picture with a caption"),
-        (PICTURE, None, r"1 of 3 pictures are missing, the first is '.*0009.png': unpack .*/train2014.zip anew"),
+        (PICTURE, None, r"1 of 5 pictures are missing, the first is '.*0009.png': unpack .*/train2014.zip anew"),
         (PICTURE, b"\x89PNG\r\n\x1a\n broken", r"the picture '.*0009.png' cannot be read \(.*\): mend or remove it"),
-        (PICTURE, b"", "the picture '.*0009.png' cannot be read"),
         (PICTURE, b"P6 40 80 255\n" + bytes(9_600), "png' is 40 x 80 pixels, and its boxes were drawn on 80 x 40"),
     ],
 )
 def test_missing_and_broken_files_are_one_sentence(
     layout: Layout, place: str, content: bytes | None, message: str
 ) -> None:
-    source = layout.write()
-    path = layout.root / place
-    if content is not None:
-        path.write_bytes(content)
-    elif path.is_dir():
-        shutil.rmtree(path)
+    source, path = layout.write(), layout.root / place
+    if content is None:
+        shutil.move(path, layout.root.parent)
     else:
-        path.unlink()
+        path.write_bytes(content)
     with pytest.raises(DataError, match=message) as caught:
         task_of(source)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("place", "value", "message"),
     [
-        ({"captions_train2014 images 0": picture(7, "train2014")}, "train2014.json': id 7 stands 2 times in 'images'"),
-        (
-            {"instances_train2014 annotations 1 bbox": [1, 2, 3]},
-            "instances_train2014.json': field annotations.1.bbox.3",
-        ),
-        (
-            {"captions_train2014 annotations 3 caption": None},
-            "field annotations.3.caption: input should be a valid str",
-        ),
-        ({"instances_val2014 categories 0 name": "wolf"}, "train2014 and val2014 have other categories"),
-        (
-            {"captions_val2014 images 0 id": 58, "captions_val2014 annotations 0 image_id": 58},
-            "image id 58 is in both train2014 and val2014",
-        ),
-        ({"captions_train2014 images 0 id": 2**63}, "field images.0.id: input should be less than 9223372036854775808"),
-        ({"captions_train2014 images 0 width": 0}, "field images.0.width: input should be greater than or equal to 1"),
-        (
-            {"instances_train2014 images 0 width": 10**400},
-            "images.0.width: input should be less than or equal to 1000000",
-        ),
-        ({"instances_train2014 annotations 0 bbox 2": float("inf")}, "field annotations.0.bbox.2: input should be"),
-        ({"captions_train2014 images 0 file_name": "../secret.png"}, "file_name '../secret.png' leaves the folder of"),
-        ({"captions_train2014 images 0 file_name": "a\0.png"}, "file_name .* leaves the folder of the pictures"),
+        ("captions_train2014 images 0 id", 7, "train2014.json': id 7 stands 2 times in 'images'"),
+        ("instances_train2014 annotations 1 bbox", [1, 2, 3], "instances_train2014.json': field annotations.1.bbox.3"),
+        ("captions_train2014 annotations 3 caption", None, "field annotations.3.caption: input should be a valid str"),
+        ("instances_val2014 categories", CATEGORIES[:1], "train2014 and val2014 have other categories"),
+        ("captions_train2014", SHARED, "image id 3 is in both train2014 and val2014"),
+        ("captions_train2014 images 0 id", 2**63, "field images.0.id: input should be less than 9223372036854775808"),
+        ("captions_train2014 images 0 width", 0, "field images.0.width: input should be greater than or equal to 1"),
+        ("instances_train2014 images 0 width", 10**400, "images.0.width: input should be less than or equal to 100000"),
+        ("instances_train2014 annotations 0 bbox 2", float("inf"), "field annotations.0.bbox.2: input should be"),
+        ("captions_train2014 images 0 file_name", "../secret.png", "file_name '../secret.png' leaves the folder of"),
+        ("captions_train2014 images 0 file_name", "a\0.png", "file_name .* leaves the folder of the pictures"),
     ],
 )
 def test_faults_in_the_annotations_are_one_sentence_with_the_place(
-    layout: Layout, changes: dict[str, Any], message: str
+    layout: Layout, place: str, value: Any, message: str
 ) -> None:
-    for place, value in changes.items():
-        name, *path, last = (int(part) if part.isdigit() else part for part in place.split())
-        entry: Any = layout.files[str(name)]
-        for part in path:
-            entry = entry[part]
-        entry[last] = value
+    *path, last = (int(part) if part.isdigit() else part for part in place.split())
+    entry: Any = layout.files
+    for part in path:
+        entry = entry[part]
+    entry[last] = value
     with pytest.raises(DataError, match=message) as caught:
         task_of(layout.write())
     assert "\n" not in str(caught.value)
 
 
 def test_survey_says_what_is_there(layout: Layout) -> None:
-    assert survey(layout.root) == "absent; see the data card on captions for what to fetch"
+    assert survey(layout.root / "none") == "absent; see the data card on captions for what to fetch"
     layout.write()
     assert survey(layout.root) == "present: 5 pictures in train2014/, 2 pictures in val2014/"
     (layout.root / "annotations" / "instances_val2014.json").unlink()
