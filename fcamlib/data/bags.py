@@ -3,17 +3,7 @@
 `clouds` are generated: instances are points of Gaussian clouds, one cloud a class and as many that no class has; the
 foreground instances of a bag are points of its label's cloud. Source: this project's design.
 
-`bags:PATH` is an .npz file with these arrays (N instances of D features, in any order, in n bags):
-
-| array      | shape           | what                                                                          |
-|------------|-----------------|-------------------------------------------------------------------------------|
-| features   | (N, D)          | a feature vector for each instance                                              |
-| bag        | (N,)            | the instance's bag, 0..n-1                                                      |
-| label      | (n,)            | class of each bag, whole numbers or names                                       |
-| fold       | (repeats, n)    | optional: test fold of each bag in each of the repeated cross-validations; (n,) |
-|            |                 | for one; without it ten stratified folds are drawn, others for each `repeat`    |
-| foreground | (N,)            | optional, bool: the instances that decide the label                             |
-
+`bags:PATH` is an .npz file with the arrays of `SCHEMA`, which the book's page on vectors explains.
 Test bags are those of one fold; of the other bags a stratified share is held out for validation. Features are
 standardised with mean and standard deviation over the instances of the training bags alone.
 """
@@ -27,19 +17,18 @@ from numpy.typing import NDArray
 
 from fcamlib.config.sources import short_source
 from fcamlib.config.tasks import Bags
-from fcamlib.data import npz
-from fcamlib.data.npz import Array, Arrays, Members, class_labels, standardised, stratified
-from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask, generators, members_of
+from fcamlib.data.npz import Arrays, checked, class_labels, load, required, standardised, stratified
+from fcamlib.data.sdc import Bank, SDCTask, by_split, generators
 from fcamlib.errors import DataError
 
 NUM_FOLDS = 10  # where a file has none
-SEPARATION = 3.0  # typical distance of a cloud's centre from the origin, in standard deviations of a cloud
+SEPARATION = 3.0  # distance of a cloud's centre from the origin, in standard deviations of a cloud
 SCHEMA = {
-    "features": Array("N D", "number", "features (N, D), instances by features"),
-    "bag": Array("N", "whole", "the bag of each instance (N,)"),
-    "label": Array("bags", "label", "the class of each bag (bags,)"),
-    "fold": Array("repeats bags", "whole", "test folds (repeats, bags)", optional=True),
-    "foreground": Array("N", "truth", "bool (N,)", optional=True),
+    "features": "N D number",
+    "bag": "N whole",
+    "label": "bags label",
+    "fold": "repeats bags whole?",
+    "foreground": "N truth?",
 }
 
 
@@ -53,14 +42,11 @@ def num_repeats_and_folds(source: str, validation_share: float = 0.2) -> tuple[i
 
     The split of every fold is tried, so that a file is refused before the first fold is trained.
     """
-    arrays = _arrays(source)
-    label, _ = class_labels(arrays["label"], source)
-    folds = arrays.get("fold")
-    num_folds = NUM_FOLDS if folds is None else int(folds.max()) + 1
-    for repeat in range(1 if folds is None else len(folds)):
-        for fold in range(num_folds):
-            _members(arrays, label, source, repeat, fold, validation_share)
-    return 0 if folds is None else len(folds), num_folds
+    arrays, names = _arrays(source)
+    folds = arrays.get("fold", np.arange(NUM_FOLDS)[None])
+    for repeat, fold in np.ndindex(len(folds), int(folds.max()) + 1):
+        _splits(arrays, names, source, repeat, fold, validation_share)
+    return len(arrays.get("fold", ())), int(folds.max()) + 1
 
 
 def centres(num_clouds: int, num_features: int) -> NDArray[np.float64]:
@@ -70,12 +56,12 @@ def centres(num_clouds: int, num_features: int) -> NDArray[np.float64]:
 
 
 def _clouds(config: Bags, seed: int) -> SDCTask:
-    drawn = [_draw(config, count, generator) for _, count, generator in generators(config, seed)]
-    features, sizes, label, foreground = (np.concatenate(column) for column in zip(*drawn, strict=True))
-    bag = np.repeat(np.arange(len(label)), sizes)
-    members = members_of(np.repeat(SPLITS, [len(part[2]) for part in drawn]))
-    names = tuple(f"cloud {number}" for number in range(config.num_classes))
-    return _task(features, bag, label, foreground, members, names, "clouds")
+    drawn = {split: _draw(config, count, generator) for split, count, generator in generators(config, seed)}
+    features, sizes, label, foreground = (np.concatenate(column) for column in zip(*drawn.values(), strict=True))
+    split = np.repeat(list(drawn), [len(part[2]) for part in drawn.values()])
+    bank, bag = Bank(torch.from_numpy(features)), np.repeat(np.arange(len(label)), sizes)
+    splits = by_split(bank, np.arange(len(bag)), bag, foreground, label, split)
+    return SDCTask(splits, tuple(f"cloud {number}" for number in range(config.num_classes)), "clouds")
 
 
 def _draw(
@@ -88,12 +74,10 @@ def _draw(
     label = generator.integers(config.num_classes, size=num_bags)
     sizes = generator.integers(1, config.num_segments + 1, size=num_bags)
     num_foreground = generator.integers(1, np.maximum(1, sizes // 4) + 1)
-    start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     order = generator.random(int(sizes.sum()))
     bag = np.repeat(np.arange(num_bags), sizes)
-    rank = np.empty(len(bag), dtype=np.int64)
-    rank[np.lexsort((order, bag))] = np.arange(len(bag))  # a random order inside each bag
-    foreground = rank - start[bag] < num_foreground[bag]
+    rank = np.lexsort((order, bag)).argsort() - (np.cumsum(sizes) - sizes)[bag]  # a random order inside each bag
+    foreground = rank < num_foreground[bag]
     cloud = np.where(foreground, label[bag], config.num_classes + generator.integers(config.num_classes, size=len(bag)))
     features = centres(2 * config.num_classes, config.num_features)[cloud]
     features = features + generator.standard_normal(features.shape)
@@ -101,80 +85,52 @@ def _draw(
 
 
 def _file(config: Bags) -> SDCTask:
-    source, arrays = config.source, _arrays(config.source)
-    bag, (label, names) = arrays["bag"], class_labels(arrays["label"], source)
-    members = _members(arrays, label, source, config.repeat, config.fold, config.validation_share)
-    features = arrays["features"]
-    values = standardised(features, features[members["train"][bag]], (0,), source)
+    arrays, names = _arrays(config.source)
+    bag = arrays["bag"]
+    split = _splits(arrays, names, config.source, config.repeat, config.fold, config.validation_share)
+    features = standardised(arrays["features"], split[bag] == "train", (0,), config.source)
     foreground = arrays.get("foreground", np.zeros(len(bag), dtype=bool))
-    return _task(values, bag, label, foreground, members, names, short_source(source))
+    splits = by_split(Bank(torch.from_numpy(features)), np.arange(len(bag)), bag, foreground, arrays["label"], split)
+    return SDCTask(splits, names, short_source(config.source))
 
 
-def _arrays(source: str) -> Arrays:
-    """The checked arrays of a file: every bag has an instance, the folds of a repeat are numbered without a gap."""
-    arrays = npz.load(source, SCHEMA)
+def _arrays(source: str) -> tuple[Arrays, tuple[str, ...]]:
+    """The checked arrays of a file, labels as numbers, and the names of the classes.
+
+    Every bag has an instance, and the folds of a repeat are numbered without a gap.
+    """
+    arrays = load(source, SCHEMA)
     if "fold" in arrays:
         arrays["fold"] = np.atleast_2d(arrays["fold"])
-    arrays = npz.checked(arrays, source, SCHEMA)
-    bag, num_bags = arrays["bag"], len(arrays["label"])
+    arrays = checked(arrays, source, SCHEMA)
+    arrays["label"], names = class_labels(arrays["label"], source)
+    bag, num_bags, fault = arrays["bag"], len(arrays["label"]), ""
     if (unknown := bag[(bag < 0) | (bag >= num_bags)]).size:
-        fault = f"dataset='{source}': bag {int(unknown[0])} has no label"
-        raise DataError(f"{fault}: 'label' has {num_bags} entries, for the bags 0 to {num_bags - 1}.")
-    if (empty := np.flatnonzero(np.bincount(bag, minlength=num_bags) == 0)).size:
-        fault = f"dataset='{source}': bag {int(empty[0])} is empty ({empty.size} such bags)"
-        raise DataError(f"{fault}: give each at least one instance, or leave its label out.")
+        fault = f"bag {unknown[0]} has no label: 'label' has {num_bags} entries, for the bags 0 to {num_bags - 1}"
+    elif (empty := np.flatnonzero(np.bincount(bag, minlength=num_bags) == 0)).size:
+        fault = f"bag {empty[0]} is empty ({empty.size} such): give each an instance, or leave its label out"
     for repeat, folds in enumerate(arrays.get("fold", ())):
         known = np.unique(folds)
         if not known[0] == 0 < known[-1] == len(known) - 1 == arrays["fold"].max():
-            fault = f"dataset='{source}': 'fold' of repeat {repeat} holds {', '.join(map(str, known[:20]))}"
-            raise DataError(f"{fault}: number the folds 0, 1, 2 and so on without a gap, alike in each repeat.")
-    return arrays
+            held = f"'fold' of repeat {repeat} holds {', '.join(map(str, known[:20]))}"
+            fault = f"{held}: number the folds 0, 1, 2 and so on without a gap, alike in each repeat"
+    if fault:
+        raise DataError(f"dataset='{source}': {fault}.")
+    return arrays, names
 
 
-def _members(
-    arrays: Arrays, label: Int64[np.ndarray, " n"], source: str, repeat: int, fold: int, validation_share: float
-) -> Members:
-    """Bags of each split: the test fold, a stratified share of the others for validation, and the rest."""
-    if "fold" in arrays:
-        if repeat >= len(arrays["fold"]):
-            raise DataError(f"repeat={repeat} is not in dataset='{source}': choose 0 to {len(arrays['fold']) - 1}.")
-        of = arrays["fold"][repeat]
-    else:
-        of = stratified(label, [1 / NUM_FOLDS] * NUM_FOLDS, seed=repeat)
+def _splits(
+    arrays: Arrays, names: tuple[str, ...], source: str, repeat: int, fold: int, validation_share: float
+) -> np.ndarray:
+    """Split of each bag: the test fold, a stratified share of the others for validation, and the rest."""
+    label, folds = arrays["label"], arrays.get("fold")
+    if folds is not None and repeat >= len(folds):
+        raise DataError(f"repeat={repeat} is not in dataset='{source}': choose 0 to {len(folds) - 1}.")
+    of = stratified(label, [1 / NUM_FOLDS] * NUM_FOLDS, seed=repeat) if folds is None else folds[repeat]
     if fold not in of:
-        known = ", ".join(map(str, np.unique(of).tolist()))
+        known = ", ".join(map(str, np.unique(of)))
         raise DataError(f"fold={fold} has no bag in dataset='{source}', repeat {repeat}: choose one of {known}.")
-    others = np.flatnonzero(of != fold)
-    held_out = np.zeros(len(label), dtype=bool)
+    others, split = np.flatnonzero(of != fold), np.full(len(label), "test", dtype="<U10")
     part = stratified(label[others], (1 - validation_share, validation_share), seed=repeat * 1_000 + fold)
-    held_out[others[part == 1]] = True
-    members = {"train": (of != fold) & ~held_out, "validation": held_out, "test": of == fold}
-    return npz.required(members, label, source)
-
-
-def _task(
-    features: Float32[np.ndarray, "N D"],
-    bag: Int64[np.ndarray, " N"],
-    label: Int64[np.ndarray, " n"],
-    foreground: Bool[np.ndarray, " N"],
-    members: Members,
-    names: tuple[str, ...],
-    title: str,
-) -> SDCTask:
-    bank, order = Bank(torch.from_numpy(features)), np.argsort(bag, kind="stable")
-    sizes = np.bincount(bag, minlength=len(label))
-    start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    splits = {}
-    for split, chosen in members.items():
-        rows = np.flatnonzero(chosen)
-        place = np.arange(sizes[rows].max())
-        mask = place < sizes[rows, None]  # (n, M)
-        instance = order[np.where(mask, start[rows, None] + place, 0)]  # padding points at any instance
-        splits[split] = SDCData(
-            bank,
-            torch.from_numpy(instance.astype(np.int32)),
-            torch.from_numpy(label[rows]),
-            torch.from_numpy(foreground[instance] & mask),
-            None if mask.all() else torch.from_numpy(mask),
-        )
-    return SDCTask(splits, names, title)
+    split[others] = np.array(["train", "validation"])[part]
+    return required(split, label, names, source)

@@ -2,16 +2,11 @@
 
 `dataset.json` holds the posts with each annotator's label and, where at least two found one, rationales: a list of 0
 and 1, one a token, from each annotator who marked some. `post_id_divisions.json` holds the official split. A download
-comes from a fixed commit and has its checksums. Two editions are known by their content, and named wherever results
-are shown:
-
-| edition      | posts                                | training posts                                          |
-|--------------|--------------------------------------|---------------------------------------------------------|
-| official     | 20,148, of which 19,229 in the split | with all annotators and rationales                      |
-| reduced copy | the 19,229 of the split              | with the majority label as only annotator, no rationale |
+comes from a fixed commit and has its checksums. Of two editions the official one has 20,148 posts; the reduced copy has
+the 19,229 of the split, with the majority label as only annotator, and no rationales of training posts.
 
 Source: Mathew et al., HateXplain, AAAI 2021, https://github.com/hate-alert/HateXplain (MIT licence). The posts are
-offensive: no message here ever quotes one.
+offensive: no message quotes one.
 """
 
 from __future__ import annotations
@@ -24,8 +19,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, StrictInt, StrictStr
 
 from fcamlib.config.sources import source_path
-from fcamlib.data.files import download as download_file
-from fcamlib.data.files import read_json
+from fcamlib.data import SPLITS
+from fcamlib.data.files import download, read_json
 from fcamlib.data.posts import Corpus, Post
 from fcamlib.errors import DataError
 
@@ -41,7 +36,6 @@ OFFICIAL_FILES = {
 NUM_POSTS = 20_148
 SPLIT_SIZES = {"train": 15_383, "val": 1_922, "test": 1_924}  # by their official names
 CLASS_NAMES = ("normal", "offensive", "hatespeech")
-SPLIT_NAMES = {"train": "train", "validation": "val", "test": "test"}
 
 
 class Annotation(BaseModel):
@@ -60,14 +54,13 @@ class Entry(BaseModel):
 
 def hatexplain_files(source: str) -> dict[str, Path]:
     """Both files of `hatexplain` or `hatexplain:PATH`; without a path they are downloaded where they are missing."""
-    folder = source_path(source)
-    if ":" not in source:
-        for name, (size, sha256) in OFFICIAL_FILES.items():
-            download_file(f"{URL}/{name}", folder / name, size, sha256)
-    for name in OFFICIAL_FILES:
-        if not (folder / name).is_file():
-            raise DataError(f"dataset='{source}': the folder '{folder}' has no {name}: put one there.")
-    return {name: folder / name for name in OFFICIAL_FILES}
+    files = {name: source_path(source) / name for name in OFFICIAL_FILES}
+    for name, file in files.items():
+        if ":" not in source:
+            download(f"{URL}/{name}", file, *OFFICIAL_FILES[name])
+        if not file.is_file():
+            raise DataError(f"dataset='{source}': the folder '{file.parent}' has no {name}: put one there.")
+    return files
 
 
 def hatexplain_corpus(
@@ -79,62 +72,52 @@ def hatexplain_corpus(
     word belongs to a rationale where any, more than half, or the first of those who marked words marked it.
     """
     entries, divisions = _verified(hatexplain_files(source), source)
-    splits = {}
-    for split, name in SPLIT_NAMES.items():
-        posts = [_post(entries[number], label, rationale) for number in divisions[name]]
-        splits[split] = [post for post in posts if post is not None]
-        if lost := len(posts) - len(splits[split]):
+    posts: list[Post] = []
+    for split, name in zip(SPLITS, SPLIT_SIZES, strict=True):
+        found = [_post(entries[number], label, rationale, split) for number in divisions[name]]
+        if lost := found.count(None):
             log.warning("%d posts of HateXplain's %s split have no majority label and are left out.", lost, split)
-        if not splits[split]:
+        if lost == len(found):
             raise DataError(f"dataset='{source}': no post of the split '{name}' has a majority label: use label=first.")
-    is_official = len(entries) == NUM_POSTS
-    return Corpus(splits, CLASS_NAMES, "HateXplain" if is_official else "HateXplain (reduced copy)")
+        posts += filter(None, found)
+    return Corpus(posts, CLASS_NAMES, "HateXplain" if len(entries) == NUM_POSTS else "HateXplain (reduced copy)")
 
 
 def _verified(files: dict[str, Path], source: str) -> tuple[dict[str, Entry], dict[str, list[str]]]:
-    """The content of both files: masks as long as their posts, and a split of the official sizes."""
-
-    def wrong(name: str, what: str) -> DataError:
-        return DataError(f"dataset='{source}': '{files[name]}': {what}: get the file anew from {URL}/{name}.")
-
-    anew = f"get the file anew from {URL}"
+    """The content of both files, complete and consistent."""
+    anew = f"get the files anew from {URL}"
     entries: dict[str, Entry] = read_json(files[POSTS], source, dict[str, Entry], anew)
     divisions: dict[str, list[str]] = read_json(files[DIVISIONS], source, dict[str, list[StrictStr]], anew)
-    for number, entry in entries.items():
-        if odd := [len(mask) for mask in entry.rationales if len(mask) != len(entry.post_tokens)]:
-            raise wrong(
-                POSTS, f"post '{number[:50]}': a rationale has {odd[0]} entries for {len(entry.post_tokens)} tokens"
-            )
-    for split, size in SPLIT_SIZES.items():
-        if (found := len(divisions.get(split, ()))) != size:
-            raise wrong(DIVISIONS, f"the split '{split}' has {found:,} posts, it has to hold {size:,}")
-    numbers = Counter(number for split in SPLIT_SIZES for number in divisions[split])
-    for number, count in numbers.items():
-        if count > 1 or number not in entries:
-            fault = f"stands in the split {count} times" if count > 1 else f"of the split is not in {POSTS}"
-            raise wrong(DIVISIONS, f"post '{number[:50]}' {fault}")
-    if len(entries) not in (NUM_POSTS, len(numbers)):
-        raise wrong(POSTS, f"it holds {len(entries):,} posts, it has to hold {NUM_POSTS:,} or {len(numbers):,}")
+    if fault := _fault(entries, divisions):
+        raise DataError(f"dataset='{source}': '{files[POSTS].parent}': {fault}: {anew}.")
     return entries, divisions
 
 
-def _post(entry: Entry, label: str, rationale: str) -> Post | None:
+def _fault(entries: dict[str, Entry], divisions: dict[str, list[str]]) -> str:
+    """What is wrong first: masks as long as their posts, sizes of the split, each post in it once."""
+    for number, entry in entries.items():
+        if odd := [len(mask) for mask in entry.rationales if len(mask) != len(entry.post_tokens)]:
+            return f"post '{number[:50]}': a rationale has {odd[0]} entries for {len(entry.post_tokens)} tokens"
+    split = {name: [number for number in divisions.get(name, ()) if number in entries] for name in SPLIT_SIZES}
+    numbers = {number for name in SPLIT_SIZES for number in split[name]}
+    if (sizes := {name: len(members) for name, members in split.items()}) != SPLIT_SIZES:
+        return f"{DIVISIONS} names {sizes} posts of {POSTS}, it has to name {SPLIT_SIZES}"
+    if len(numbers) < sum(SPLIT_SIZES.values()):
+        return f"{DIVISIONS} names a post twice"
+    if len(entries) not in (NUM_POSTS, len(numbers)):
+        return f"{POSTS} holds {len(entries):,} posts, it has to hold {NUM_POSTS:,} or {len(numbers):,}"
+    return ""
+
+
+def _post(entry: Entry, label: str, rationale: str, split: str) -> Post | None:
     """The post under the rules; None without a majority label."""
     votes = [annotation.label for annotation in entry.annotators]
-    chosen = votes[0]
-    if label == "majority":
-        ranked = Counter(votes).most_common(2)
-        if len(ranked) == 2 and ranked[0][1] == ranked[1][1]:
-            return None
-        chosen = ranked[0][0]
-    return Post(tuple(entry.post_tokens), CLASS_NAMES.index(chosen), _combined(entry.rationales, rationale))
-
-
-def _combined(masks: list[list[int]], rule: str) -> tuple[bool, ...]:
-    """One mask from the annotators' masks; empty where there is none."""
-    if not masks:
-        return ()
-    if rule == "first":
-        return tuple(bool(mark) for mark in masks[0])
-    needed = 1 if rule == "union" else len(masks) // 2 + 1
-    return tuple(sum(marks) >= needed for marks in zip(*masks, strict=True))
+    (chosen, most), *others = Counter(votes).most_common(2)
+    if label == "majority" and others and others[0][1] == most:
+        return None
+    masks = entry.rationales[:1] if rationale == "first" else entry.rationales
+    needed = len(masks) // 2 + 1 if rationale == "majority" else 1
+    marks = [int(sum(each) >= needed) for each in zip(*masks, strict=True)]
+    return Post(
+        tokens=entry.post_tokens, label=chosen if label == "majority" else votes[0], rationale=marks, split=split
+    )

@@ -1,9 +1,8 @@
 """`keywords`: harmless generated posts, whose class is decided by one phrase among filler words.
 
 A post is a row of made-up filler words, drawn by Zipf's law as the words of a language are, of varying length. In it
-stands one phrase of its class, one to three words, which is the rationale; posts of the last class, "neither",
-have no phrase and no rationale. Words of a phrase occur in phrases of that class only, so that a single word can
-decide; filler occurs everywhere.
+stands one phrase of its class, one to three words, which is the rationale; posts of the last class, "neither", have
+none. Words of a phrase occur in phrases of that class only, so that a single word can decide.
 """
 
 from __future__ import annotations
@@ -11,19 +10,16 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fcamlib.data import SPLITS
 from fcamlib.data.posts import Corpus, Post
-from fcamlib.data.sdc import SPLITS
 
 CLASS_NAMES = ("weather", "music", "neither")
 PHRASES = {
     "weather": ("heavy rain", "strong wind", "clear blue sky", "morning fog", "thunder", "snowfall", "a mild breeze"),
     "music": ("grand piano", "string quartet", "slow jazz tune", "choir rehearsal", "violin", "drummer", "an old song"),
 }
-NUM_FILLER = 600
-ZIPF_EXPONENT = 1.0
-SHORTEST = 4
+NUM_FILLER, SHORTEST = 600, 4
 
 
 def filler_words() -> tuple[str, ...]:
@@ -41,31 +37,19 @@ def filler_words() -> tuple[str, ...]:
 
 def keyword_corpus(sizes: dict[str, int], max_tokens: int, seed: int) -> Corpus:
     """As many posts of each split as `sizes` says, of `SHORTEST` to `max_tokens` words, each length as likely."""
-    filler = filler_words()
-    frequency = zipf(NUM_FILLER)
-    splits = {}
+    filler, frequency = filler_words(), 1.0 / np.arange(1, NUM_FILLER + 1)  # Zipf's law
+    posts = []
     for number, split in enumerate(SPLITS):
         generator = np.random.default_rng([seed, number])
-        splits[split] = [_post(generator, filler, frequency, max_tokens) for _ in range(sizes[split])]
-    return Corpus(splits, CLASS_NAMES, "keywords")
-
-
-def zipf(num_words: int) -> NDArray[np.float64]:
-    """Frequency of each rank, proportional to 1 / rank ** `ZIPF_EXPONENT`; sums to 1."""
-    frequency: NDArray[np.float64] = 1.0 / np.arange(1, num_words + 1, dtype=np.float64) ** ZIPF_EXPONENT
-    return frequency / frequency.sum()
-
-
-def _post(
-    generator: np.random.Generator, filler: tuple[str, ...], frequency: NDArray[np.float64], max_tokens: int
-) -> Post:
-    label = int(generator.integers(len(CLASS_NAMES)))
-    length = int(generator.integers(SHORTEST, max_tokens + 1))
-    tokens = [filler[rank] for rank in generator.choice(NUM_FILLER, size=length, p=frequency)]
-    rationale = [False] * length
-    if phrases := PHRASES.get(CLASS_NAMES[label]):
-        phrase = phrases[generator.integers(len(phrases))].split()
-        start = int(generator.integers(length - len(phrase) + 1))
-        tokens[start : start + len(phrase)] = phrase
-        rationale[start : start + len(phrase)] = [True] * len(phrase)
-    return Post(tuple(tokens), label, tuple(rationale))
+        for _ in range(sizes[split]):
+            label = CLASS_NAMES[generator.integers(len(CLASS_NAMES))]
+            length = int(generator.integers(SHORTEST, max_tokens + 1))
+            chosen = generator.choice(NUM_FILLER, size=length, p=frequency / frequency.sum())
+            tokens, rationale = [filler[rank] for rank in chosen], [0] * length
+            if phrases := PHRASES.get(label):
+                phrase = phrases[generator.integers(len(phrases))].split()
+                start = int(generator.integers(length - len(phrase) + 1))
+                tokens[start : start + len(phrase)] = phrase
+                rationale[start : start + len(phrase)] = [1] * len(phrase)
+            posts.append(Post(tokens=tokens, label=label, rationale=rationale, split=split))
+    return Corpus(posts, CLASS_NAMES, "keywords")

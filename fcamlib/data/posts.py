@@ -1,37 +1,61 @@
-"""Posts of a text source: words, a label, and which of the words it comes from."""
+"""Posts of a text source, and a user's own as JSON lines, one post a line with the fields of `Post`.
+
+PATH of `text:PATH` is a folder with `train.jsonl`, `test.jsonl` and, if there is one, `validation.jsonl`; or one file,
+whose lines either all name their `split` or none does. Without validation posts a tenth of the training posts of each
+class is held out; a file without `split` is divided 80 : 10 : 10 in each class. Both are drawn once, alike for every
+seed. Posts without a word are left out with a count in the log.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections import defaultdict
 from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+from pydantic import BaseModel, Field, StrictInt, StrictStr, ValidationError, model_validator
 
 from fcamlib.config.sources import source_path
+from fcamlib.data import SPLITS
+from fcamlib.data.files import json_fault, read_text
+from fcamlib.data.npz import required
 from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
-JSONL_FILES = ("train.jsonl", "validation.jsonl", "test.jsonl")
+FILES = tuple(f"{split}.jsonl" for split in SPLITS)
+HELD_OUT = 0.1  # of each class, for each of validation and test that has no posts of its own
+WORD = re.compile(r"\w+(?:['\u2019]\w+)*|[^\w\s]")
 
 
-@dataclass(frozen=True)
-class Post:
-    """A text as a tuple of words.
+class Post(BaseModel):
+    """A text as words, and its class.
 
-    `label` is an index into the corpus's class names; `rationale` tells for each word whether the label comes from it,
-    and is empty where that is not known.
+    Instead of `tokens` a line may hold `text`, which is made lower-case and split into words and punctuation marks.
+    `rationale` has 0 or 1 for each word, 1 where the label comes from; none or all 0 where that is not known.
     """
 
-    tokens: tuple[str, ...]
-    label: int
-    rationale: tuple[bool, ...] = ()
+    tokens: list[StrictStr] = []
+    text: StrictStr | None = None
+    label: StrictStr | StrictInt
+    rationale: list[Annotated[StrictInt, Field(ge=0, le=1)]] = []
+    split: Literal["train", "validation", "test"] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Post:
+        if ("tokens" in self.model_fields_set) == (self.text is not None):
+            raise ValueError("give either tokens or text, not both")
+        self.tokens = self.tokens if self.text is None else WORD.findall(self.text.lower())
+        if self.rationale and len(self.rationale) != (number := len(self.tokens)):
+            raise ValueError(f"field rationale has {len(self.rationale)} entries for {number} tokens: give one a token")
+        return self
 
 
-@dataclass(frozen=True)
-class Corpus:
-    """The posts of each split, with the names of the classes."""
+class Corpus(NamedTuple):
+    """Posts that all have a split, the names of the classes, and what the posts are called."""
 
-    splits: Mapping[str, Sequence[Post]]
+    posts: list[Post]
     class_names: tuple[str, ...]
     title: str
 
@@ -41,11 +65,62 @@ def jsonl_files(source: str) -> dict[str, Path]:
     path = source_path(source)
     if not path.is_dir():
         return {path.name: path}
-    files = {name: path / name for name in JSONL_FILES if (path / name).is_file()}
-    for name in ("train.jsonl", "test.jsonl"):
-        if name not in files:
-            raise DataError(f"dataset='{source}': the folder '{path}' has no {name}: put one there.")
+    files = {name: path / name for name in FILES if (path / name).is_file()}
+    if missing := {"train.jsonl", "test.jsonl"} - files.keys():
+        raise DataError(f"dataset='{source}': the folder '{path}' has no {max(missing)}: put one there.")
     for other in sorted(path.glob("[!.]*.jsonl")):
         if other.name not in files:
-            log.warning("'%s' is not read: a folder holds %s.", other, ", ".join(JSONL_FILES))
+            log.warning("'%s' is not read: a folder holds %s.", other, ", ".join(FILES))
     return files
+
+
+def jsonl_corpus(source: str) -> Corpus:
+    """The posts of a `text:PATH` source. Raises `DataError` in one sentence that names file, line and field."""
+    files = jsonl_files(source)
+    posts = [post for file in files.values() for post in _posts(file, source, in_folder=len(files) > 1)]
+    if without := [place for place, post in enumerate(posts, start=1) if not post.split]:
+        if len(without) < len(posts):
+            raise DataError(f"dataset='{source}': post {without[0]} has no field split, though others have one.")
+        for post in posts:
+            post.split = "train"
+        _move(posts, 2 * HELD_OUT, "train", "validation")
+        _move(posts, 0.5, "validation", "test")
+    if not any(post.split == "validation" for post in posts):
+        _move(posts, HELD_OUT, "train", "validation")
+    names = sorted({str(post.label) for post in posts})
+    if all(re.fullmatch(r"-?[0-9]{1,19}", name) for name in names):
+        names.sort(key=int)
+    if len(names) < 2:
+        raise DataError(f"dataset='{source}': the posts have {len(names)} class: give at least two.")
+    index = {name: place for place, name in enumerate(names)}
+    label = np.array([index[str(post.label)] for post in posts])
+    required(np.array([post.split for post in posts]), label, names, source)
+    return Corpus(posts, tuple(names), Path(source.removeprefix("text:")).stem)
+
+
+def _posts(file: Path, source: str, in_folder: bool) -> list[Post]:
+    """The posts of a file, in the split that each line names, or in a folder the file."""
+    posts = []
+    for number, line in enumerate(read_text(file, f"dataset='{source}'").split("\n"), start=1):
+        if line.strip():
+            try:
+                posts.append(Post.model_validate_json(line))
+            except ValidationError as error:
+                place = f"dataset='{source}': line {number} of '{file}'"
+                raise DataError(f"{place}: {json_fault(error)}.") from None
+    if num_empty := sum(not post.tokens for post in posts):
+        log.warning("%d posts of '%s' have no word and are left out.", num_empty, file)
+    return [post.model_copy(update={"split": file.stem} if in_folder else {}) for post in posts if post.tokens]
+
+
+def _move(posts: list[Post], share: float, from_split: str, to_split: Literal["validation", "test"]) -> None:
+    """Move a `share` of the posts of each class: at least one where there are two, never all."""
+    generator = np.random.default_rng(0)  # fixed: every seed of a run holds out the same posts
+    by_label = defaultdict(list)
+    for post in posts:
+        if post.split == from_split:
+            by_label[str(post.label)].append(post)
+    for _, members in sorted(by_label.items()):
+        number = min(max(1, round(share * len(members))), len(members) - 1)
+        for place in generator.permutation(len(members))[:number]:
+            members[place].split = to_split

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
+from fcamlib.data import SPLITS
 from fcamlib.errors import DataError
 
-SPLITS = ("train", "validation", "test")
 Item = TypeVar("Item")
 
 
@@ -126,10 +125,6 @@ class SDCData:
         """The same data on `device`."""
         return self._each(lambda values: values.to(device), "bank", "segments", "label", "foreground", "mask")
 
-    def split(self, members: Mapping[str, Bool[np.ndarray, " n"]]) -> dict[str, SDCData]:
-        """The instances of each split, which `members` marks."""
-        return {name: self.take(torch.from_numpy(np.flatnonzero(chosen))) for name, chosen in members.items()}
-
 
 @dataclass(frozen=True)
 class SDCTask:
@@ -161,9 +156,26 @@ def every_occurrence(index: Int[Tensor, "B M"]) -> tuple[Int[Tensor, " BM"], Int
     return index.flatten(), torch.arange(index.numel(), device=index.device).view(index.shape)
 
 
-def members_of(split: np.ndarray) -> dict[str, NDArray[np.bool_]]:
-    """Which instances belong to each split, from the name of the split of each."""
-    return {name: split == name for name in SPLITS}
+def by_split(
+    bank: Bank,
+    rows: Int[np.ndarray, " N"],
+    owner: Int[np.ndarray, " N"],
+    foreground: Bool[np.ndarray, " N"],
+    label: Int[np.ndarray, " n"],
+    split: np.ndarray,
+) -> dict[str, SDCData]:
+    """Instances of each split, padded to its longest; of each segment its row of the bank and the instance it is of."""
+    order, sizes = np.argsort(owner, kind="stable"), np.bincount(owner)
+    splits = {}
+    for name in SPLITS:
+        chosen = split == name
+        part = order[chosen[owner[order]]]  # segments of the split, instance after instance
+        mask = np.arange(sizes[chosen].max()) < sizes[chosen, None]  # (n, M)
+        segments, truth = np.zeros(mask.shape, dtype=np.int32), np.zeros(mask.shape, dtype=bool)
+        segments[mask], truth[mask] = rows[part], foreground[part]
+        index, labels, marks, real = map(torch.from_numpy, (segments, label[chosen], truth, mask))
+        splits[name] = SDCData(bank, index, labels, marks, None if mask.all() else real)
+    return splits
 
 
 def generators(config: Any, seed: int) -> Iterator[tuple[str, int, np.random.Generator]]:

@@ -45,71 +45,54 @@ def loaded(path: Path, arrays: Arrays, **config: Any) -> SDCTask:
     return series_task(Series(source=f"series:{path}/mine.npz", **config), 0)
 
 
-def at(index: int, value: Any, number: int, dtype: Any = None) -> np.ndarray:
-    return np.array([value if place == index else 0 for place in range(number)], dtype=dtype)
+def at(index: int, value: Any, number: int) -> np.ndarray:
+    return np.array([value if place == index else 0 for place in range(number)])
 
 
-BINARY = "give True and False, or 0 and 1"
 FAULTS: list[tuple[str, Arrays, str]] = [
     # of bags and instances
-    ("bags", {"label": np.arange(22) % 2, "fold": None}, r"bag 20 is empty \(2 such bags\): give each at least one"),
+    ("bags", {"label": np.arange(22) % 2, "fold": None}, r"bag 20 is empty \(2 such\): give each an instance"),
     ("bags", {"label": np.arange(19) % 2, "fold": None}, "bag 19 has no label: 'label' has 19 entries"),
     ("bags", {"bag": np.r_[-1, bags()["bag"][1:]]}, "bag -1 has no label"),
-    ("bags", {"bag": np.full(60, 0.5)}, "'bag' holds float64: give whole numbers"),
     ("bags", {"bag": np.r_[np.uint64(2**63), bags()["bag"][1:].astype(np.uint64)]}, r"'bag' is 9223372036854775808"),
-    ("bags", {"bag": np.zeros(59, dtype=int)}, r"'bag' has shape \(59,\), and \(N\) is needed with N = 60: give the"),
+    ("bags", {"bag": np.zeros(59, dtype=int)}, r"'bag' has shape \(59,\), and \(N\) is needed, with N = 60"),
     ("bags", {"features": np.zeros(60)}, r"'features' has shape \(60,\), and \(N, D\) is needed"),
     ("bags", {"features": np.where(np.arange(60)[:, None] == 7, np.nan, 1.0)}, r"'features' is nan at \[7, 0\] \(1 s"),
-    ("bags", {"features": np.full((60, 2), np.inf)}, r"'features' is inf at \[0, 0\] \(120 such\): give finite"),
-    ("bags", {"features": np.full((60, 2), 1j)}, "'features' holds complex128: give finite numbers"),
     ("bags", {"features": np.full((60, 2), "2024-01-01", "M8[D]")}, r"'features' holds datetime64\[D\]: give finite"),
     # of folds, before the first is trained
-    ("bags", {"fold": np.zeros((2, 19), dtype=int)}, r"\(2, 19\), and \(repeats, bags\) is needed with .*bags = 20"),
+    ("bags", {"fold": np.zeros((2, 19), dtype=int)}, r"and \(repeats, bags\) is needed, with .*bags = 20"),
     ("bags", {"fold": np.full((1, 20), 0.5)}, "'fold' holds float64: give whole numbers"),
-    ("bags", {"fold": np.zeros((2, 20), dtype=int)}, "'fold' of repeat 0 holds 0: number the folds 0, 1, 2 and so on"),
     ("bags", {"fold": np.arange(20) % 3 * 2}, "'fold' of repeat 0 holds 0, 2, 4: number the folds 0, 1, 2"),
     ("bags", {"fold": at(3, 2**62, 20)}, "'fold' of repeat 0 holds 0, 4611686018427387904: number the folds"),
-    ("bags", {"fold": np.arange(20) % 3 - 1}, "'fold' of repeat 0 holds -1, 0, 1: number"),
     ("bags", {"fold": np.stack([np.arange(20) % 3, np.arange(20) % 2])}, "'fold' of repeat 1 holds 0, 1: number"),
-    ("bags", {"label": np.arange(20) // 4 == 0, "fold": np.arange(20) // 4}, "class number 1 has no training instance"),
-    # of truth: kind, range and length
-    ("bags", {"foreground": np.zeros(20, dtype=bool)}, r"'foreground' has shape \(20,\), and \(N\) is needed"),
-    ("bags", {"foreground": np.full(60, "False")}, f"'foreground' holds <U5: {BINARY}"),
-    ("bags", {"foreground": at(3, np.nan, 60)}, rf"'foreground' is nan at \[3\] \(1 such\): {BINARY}"),
-    ("bags", {"foreground": at(3, -1, 60)}, rf"'foreground' is -1 at \[3\] \(1 such\): {BINARY}"),
+    ("bags", {"label": np.arange(20) // 4 == 0, "fold": np.arange(20) // 4}, "class 'True' has no training instance"),
+    # of truth
+    ("bags", {"foreground": np.full(60, "False")}, "'foreground' holds <U5: give True and False, or 0 and 1"),
+    ("bags", {"foreground": at(3, np.nan, 60)}, r"'foreground' is nan at \[3\] \(1 such\): give True and False"),
     ("bags", {"foreground": at(3, 0.05, 60)}, r"'foreground' is 0.05 at \[3\]"),
-    ("series", {"foreground": np.zeros((20, 4), dtype=bool)}, r"and \(n, time\) is needed with n = 20, time = 23"),
-    ("series", {"foreground": np.full((20, 23), 2)}, r"'foreground' is 2 at \[0, 0\] \(460 such\)"),
-    ("windows", {"foreground": np.full((20, 4), b"1")}, rf"'foreground' holds \|S1: {BINARY}"),
+    ("series", {"foreground": np.zeros((20, 4), dtype=bool)}, r"\(n, time\) is needed, with n = 20, time = 23"),
+    ("windows", {"foreground": np.full((20, 4), -1)}, r"'foreground' is -1 at \[0, 0\] \(80 such\)"),
     # of labels
-    ("bags", {"label": None}, r"has no array 'label': add the class of each bag \(bags,\)"),
-    ("series", {"label": np.arange(19) % 2}, r"'label' has shape \(19,\), and \(n\) is needed with n = 20"),
-    ("series", {"label": np.full(20, 0.5)}, r"'label' is 0.5 at \[0\] \(20 such\): give whole numbers or names"),
-    ("series", {"label": at(3, np.nan, 20)}, r"'label' is nan at \[3\]"),
+    ("bags", {"label": None}, r"has no array 'label': add it, \(bags\), whole numbers or names"),
+    ("series", {"label": np.arange(19) % 2}, r"'label' has shape \(19,\), and \(n\) is needed, with n = 20"),
+    ("series", {"label": at(3, 0.5, 20)}, r"'label' is 0.5 at \[3\] \(1 such\): give whole numbers or names"),
     ("series", {"label": at(3, 1e300, 20)}, r"'label' is 1e\+300 at \[3\]"),
     ("series", {"label": np.ones(20, dtype=int)}, r"'label' names one class \(1\): at least two are needed"),
-    ("series", {"label": np.array([b"a", b"b"] * 10)}, r"'label' holds \|S1: give whole numbers or names"),
-    ("series", {"label": np.array([0xD800, 65] * 10, "<u4").view("<U1")}, r"'label' is 'no text' at \[0\] \(10 such"),
-    ("series", {"label": np.array([2**31, 65] * 10, "<u4").view("<U1")}, r"'label' is 'no text' at \[0\] \(10 such"),
+    ("series", {"label": np.array([0xD800, 65] * 10, "<u4").view("<U1")}, r"cannot be read \(.*surrogates not allowed"),
+    ("series", {"label": np.array([2**31, 65] * 10, "<u4").view("<U1")}, r"cannot be read \(.*character"),
     ("series", {"label": np.array([{}] * 20)}, "holds Python objects, which are not read"),
     # of series, lengths and splits
     ("series", {"windows": np.zeros((20, 4, 2, 5))}, "needs one of the arrays 'series' and 'windows'"),
-    ("series", {"series": None}, "needs one of the arrays 'series' and 'windows'"),
-    ("series", {"series": np.zeros((20, 23))}, r"'series' has shape \(20, 23\), and \(n, channels, time\) is needed"),
     ("series", {"series": np.zeros((0, 2, 23))}, r"'series' has shape \(0, 2, 23\)"),
     ("series", {"series": np.full((20, 2, 23), 1e300)}, r"'series' is 1e\+300 at \[0, 0, 0\] \(920 such\)"),
-    ("series", {"series": np.full((20, 2, 23), "x")}, "'series' holds <U1: give finite numbers"),
     ("series", {"length": np.full(20, 4)}, "series 0 has length 4: give 5, which is one window, to 23"),
-    ("series", {"length": np.full(20, 24)}, "series 0 has length 24: give 5, which is one window, to 23"),
-    ("series", {"length": np.full(20, 6.0)}, "'length' holds float64: give whole numbers"),
     ("windows", {"length": np.full(20, 5)}, "series 0 has length 5: give 1, which is one window, to 4"),
     ("series", {"split": np.array(["train", "dev"] * 10)}, r"'split' is 'dev' at \[1\] \(10 such\): give train"),
     ("series", {"split": np.arange(20)}, r"'split' is 3 at \[3\] \(17 such\): give train, validation, test"),
-    ("series", {"split": np.full(20, 0.5)}, "'split' holds float64: give train"),
     ("series", {"split": np.full(20, b"train")}, r"'split' holds \|S5: give train"),
     ("series", {"split": np.arange(20) % 2}, "no instance is left for test: give more, or other splits"),
-    ("series", {"split": np.where(np.arange(20) % 2, 2, np.arange(20) % 4 // 2)}, "class number 1 has no training"),
-    ("series", {"colour": np.zeros(20)}, "holds an unknown 'colour': allowed are series, label, foreground"),
+    ("series", {"split": np.where(np.arange(20) % 2, 2, np.arange(20) % 4 // 2)}, "class '1' has no training instance"),
+    ("series", {"colour": np.zeros(20)}, "holds an unknown 'colour': allowed are series, foreground, label"),
 ]
 
 
@@ -120,14 +103,23 @@ def test_a_fault_in_the_file_is_one_sentence(kind: str, changes: Arrays, said: s
     assert str(caught.value).endswith(".") and "\n" not in str(caught.value)
 
 
-def test_every_fold_is_tried_before_the_first_is_trained(tmp_path: Path) -> None:
+def test_parameters_that_do_not_fit_the_file_are_one_sentence(tmp_path: Path) -> None:
     label = (np.arange(20) // 4 == 3).astype(int)  # one class lies in fold 3 of repeat 1 alone
     loaded(tmp_path, bags() | {"label": label}, repeat=1, fold=0)
-    with pytest.raises(DataError, match="class number 1 has no training instance"):
+    with pytest.raises(DataError, match="class '1' has no training instance"):  # found before the first fold trains
         num_repeats_and_folds(f"bags:{tmp_path}/mine.npz")
+    for arrays, config, said in (
+        (bags(), {"repeat": 2}, r"^repeat=2 is not in dataset='bags:.*mine.npz': choose 0 to 1\.$"),
+        (bags(), {"repeat": 1, "fold": 5}, r"^fold=5 has no bag in .*, repeat 1: choose one of 0, 1, 2, 3, 4\.$"),
+        (series(), {"window_length": 24}, "^window_length=24 does not fit .* have 23 samples: choose one from 1 to 23"),
+        (series(), {"window_length": 0}, "^window_length=0 does not fit .* have 23 samples"),
+        (windows(), {"window_length": 4}, "whose file holds windows: leave it out"),
+    ):
+        with pytest.raises(DataError, match=said):
+            loaded(tmp_path, arrays, **config)
 
 
-def test_files_that_are_none_are_one_sentence(tmp_path: Path) -> None:
+def test_files_that_are_none_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded(tmp_path, series())
     whole = (tmp_path / "mine.npz").read_bytes()
     encrypted = bytearray(whole)
@@ -135,30 +127,22 @@ def test_files_that_are_none_are_one_sentence(tmp_path: Path) -> None:
     encrypted[whole.index(b"PK\x01\x02") + 8] |= 1
     one = io.BytesIO()
     np.save(one, np.zeros(3))
-    for name, content, said in (
-        ("text", b"x,y\n", "not a zip file"),
-        ("cut", whole[:200], "not a zip file"),
-        ("empty", b"", "not a zip file"),
-        ("encrypted", bytes(encrypted), "encrypted"),
-        ("one", one.getvalue(), "not a zip file"),
-    ):
+    contents = {
+        "text": b"x,y\n",
+        "cut": whole[:200],
+        "empty": b"",
+        "encrypted": bytes(encrypted),
+        "one": one.getvalue(),
+    }
+    for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
+        said = "encrypted" if name == "encrypted" else "not a zip file"
         with pytest.raises(DataError, match=rf"'.*{name}' cannot be read \(.*{said}.*\): write it with"):
             series_task(Series(source=f"series:{tmp_path / name}", window_length=5), 0)
     with pytest.raises(DataError, match=r"is no file: write an \.npz file with numpy\.savez"):
         series_task(Series(source=f"series:{tmp_path}", window_length=5), 0)
-    for length in (0, 24):
-        with pytest.raises(DataError, match=rf"^window_length={length} does not fit .* have 23 samples: choose one"):
-            loaded(tmp_path, series(), window_length=length)
-    with pytest.raises(DataError, match="whose file holds windows: leave it out"):
-        loaded(tmp_path, windows(), window_length=4)
-
-
-def test_arrays_larger_than_the_memory_are_refused_before_they_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(files.Path, "read_text", lambda *_: "MemAvailable: 9 kB")
-    monkeypatch.setattr(np.lib.format, "read_array", None)
+    monkeypatch.setattr(np.lib.format, "read_array", None)  # larger than the memory: never read
     with pytest.raises(DataError, match=r"its arrays take 0\.0 GB, and 0\.0 GB of memory are free: give fewer"):
         loaded(tmp_path, series())
 
@@ -179,9 +163,6 @@ def test_no_damaged_byte_ends_in_a_traceback(tmp_path_factory: pytest.TempPathFa
         assert "\n" not in str(error) and len(str(error)) < 800
 
 
-# --- standardisation --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("offset", [1.7e9, -4e12])
 def test_large_offsets_keep_what_the_file_resolves(tmp_path: Path, offset: float) -> None:
     """Seconds since 1970 differ by 1 in 10^9; standardised they are what they are without the offset."""
@@ -195,11 +176,8 @@ def test_large_offsets_keep_what_the_file_resolves(tmp_path: Path, offset: float
     assert len(np.unique(made.bank.values)) == 2_400
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
-@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e9, 1e30])
+@pytest.mark.parametrize(("dtype", "scale"), [(np.float32, 1e-30), (np.float32, 1e30), (np.float64, 1), (np.int64, 7)])
 def test_a_constant_channel_becomes_zero_at_any_scale(tmp_path: Path, dtype: Any, scale: float) -> None:
-    if dtype == np.int64 and scale != 1e9:
-        scale = 7.0
     arrays = bags()
     varied = np.random.default_rng(0).integers(1, 50, 60)
     arrays["features"] = (np.stack([np.full(60, 7.3), varied], axis=1) * scale).astype(dtype)

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fcamlib.config import Text
-from fcamlib.data.posts import Post
-from fcamlib.data.text import UNKNOWN, as_segments, jsonl_corpus, text_task, vocabulary, word_bank
+from fcamlib.data.posts import Corpus, Post, jsonl_corpus
+from fcamlib.data.text import UNKNOWN, text_task
 from fcamlib.errors import DataError
 
 Line = dict[str, Any]
@@ -24,6 +22,10 @@ TRAIN: list[Line] = [
     {"tokens": ["car"], "label": "ride", "id": 17},
 ]
 TEST: list[Line] = [{"tokens": ["green", "car", "pie"], "label": "food", "rationale": [0, 0, 0]}]
+
+
+def of_split(corpus: Corpus, split: str) -> list[Post]:
+    return [post for post in corpus.posts if post.split == split]
 
 
 def put(folder: Path, **splits: list[Line]) -> str:
@@ -57,24 +59,6 @@ def test_words_of_training_posts_get_numbers_and_others_share_one(tmp_path: Path
     assert rare.splits["train"].segments[0, :3].tolist() == [3, 1, UNKNOWN]
 
 
-@given(
-    st.lists(
-        st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans()), min_size=1, max_size=6), min_size=1, max_size=5
-    )
-)
-def test_every_mark_stays_with_its_word(posts: list[list[tuple[str, bool]]]) -> None:
-    made = [Post(tuple(word for word, _ in post), 0, tuple(mark for _, mark in post)) for post in posts]
-    words = vocabulary(made)
-    data = as_segments(made, words, word_bank(words))
-    names = {number: word for word, number in words.items()}
-    assert data.mask is not None
-    for row, post in enumerate(posts):
-        kept = data.mask[row]
-        pairs = zip(data.segments[row][kept].tolist(), data.foreground[row][kept].tolist(), strict=True)
-        assert [(names[number], mark) for number, mark in pairs] == post
-        assert not bool(data.foreground[row][~kept].any())
-
-
 def test_long_posts_are_cut_with_their_rationale(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tokens, marks = [f"w{i}" for i in range(600)], [0] * 510 + [1] * 90
     long = {"tokens": tokens, "label": "food", "rationale": marks}
@@ -91,18 +75,16 @@ def test_posts_without_a_word_are_left_out_and_counted(tmp_path: Path, caplog: p
     source = put(tmp_path, train=[*empty, *TRAIN], validation=TEST, test=TEST)
     assert len(text_task(Text(source=source), 0).splits["train"]) == len(TRAIN)
     assert f"2 posts of '{tmp_path}/train.jsonl' have no word and are left out" in caplog.text
-    source = put(tmp_path / "none", train=TRAIN, test=empty)
-    with pytest.raises(DataError, match="no post is left for test"):
-        jsonl_corpus(source)
+    with pytest.raises(DataError, match="no instance is left for test"):
+        jsonl_corpus(put(tmp_path / "none", train=TRAIN, test=empty))
 
 
 def test_validation_is_held_out_of_training_in_each_class(tmp_path: Path) -> None:
     lines = [{"tokens": [f"w{i}"], "label": i % 2} for i in range(40)]
-    corpus = jsonl_corpus(put(tmp_path, train=lines, test=TEST[:0] + lines[:2]))
-    train, validation = corpus.splits["train"], corpus.splits["validation"]
+    corpus = jsonl_corpus(put(tmp_path, train=lines, test=lines[:2]))
+    train, validation = of_split(corpus, "train"), of_split(corpus, "validation")
     assert len(train) == 36 and sorted(post.label for post in validation) == [0, 0, 1, 1]
-    assert not {post.tokens for post in train} & {post.tokens for post in validation}
-    assert corpus.class_names == ("0", "1")
+    assert not {post.tokens[0] for post in train} & {post.tokens[0] for post in validation}
 
 
 @pytest.mark.parametrize(
@@ -112,6 +94,7 @@ def test_validation_is_held_out_of_training_in_each_class(tmp_path: Path) -> Non
         (["10", "9"], ["9", "10"]),
         ([-3, 20], ["-3", "20"]),
         (["\u0663", "1"], ["1", "\u0663"]),
+        ([10**29, 2], ["1" + "0" * 29, "2"]),
     ],
 )
 def test_classes_go_by_value_where_all_are_whole_numbers(tmp_path: Path, labels: list[Any], order: list[str]) -> None:
@@ -131,15 +114,15 @@ def test_one_file_is_divided_by_its_field_or_drawn(tmp_path: Path) -> None:
     lines = [{"tokens": [f"w{i}"], "label": i % 2 - 5 * (i % 2)} for i in range(40)]
     put(tmp_path, all=lines)
     drawn = jsonl_corpus(f"text:{tmp_path}/all.jsonl")
-    assert {split: len(posts) for split, posts in drawn.splits.items()} == {"train": 32, "validation": 4, "test": 4}
-    assert len({post.tokens for posts in drawn.splits.values() for post in posts}) == 40
-    assert drawn.class_names == ("-4", "0") and drawn.title == "all"
+    assert [len(of_split(drawn, split)) for split in ("train", "validation", "test")] == [32, 4, 4]
+    assert [post.tokens for post in drawn.posts] == [line["tokens"] for line in lines]
+    assert {str(post.label) for post in of_split(drawn, "test")} == {"-4", "0"} and drawn.title == "all"
     splits = ["test", "train", "train", "validation"] * 10
     put(tmp_path, named=[line | {"split": split} for line, split in zip(lines, splits, strict=True)])
     named = jsonl_corpus(f"text:{tmp_path}/named.jsonl")
-    assert [post.tokens[0] for post in named.splits["validation"]] == [f"w{i}" for i in range(3, 40, 4)]
+    assert [post.tokens[0] for post in of_split(named, "validation")] == [f"w{i}" for i in range(3, 40, 4)]
     put(tmp_path, mixed=[lines[0], lines[1] | {"split": "test"}])
-    with pytest.raises(DataError, match=r"line 1 of '.*mixed.jsonl': field split is missing, though other lines"):
+    with pytest.raises(DataError, match=r"mixed.jsonl': post 1 has no field split, though others have one"):
         jsonl_corpus(f"text:{tmp_path}/mixed.jsonl")
 
 
@@ -149,21 +132,25 @@ def test_one_file_is_divided_by_its_field_or_drawn(tmp_path: Path) -> None:
         (b'{"tokens": ["a"], "label": ', r"line 2 of '.*train.jsonl': it is not JSON \(EOF while parsing"),
         (b"[1]", r"line 2 of .*: it is not a JSON object"),
         (b'{"label": "\\ud800", "tokens": ["a"]}', r"line 2 of .*: it is not JSON \(unexpected end of hex escape"),
-        (b'{"label": ' + b"9" * 30 + b', "tokens": ["a"]}', r"field label .* whole number of at most 18 digits"),
         (b'{"label": ' + b"9" * 5_000 + b', "tokens": ["a"]}', r"it is not JSON \(number out of range"),
-        (b'{"label": NaN, "tokens": ["a"]}', r"field label is not allowed as it is|it is not JSON"),
+        (b'{"label": NaN, "tokens": ["a"]}', r"field label|it is not JSON"),
         (b"[" * 9_000, r"it is not JSON \(recursion limit exceeded"),
-        (b'{"tokens": ["a"]}', r"line 2 of .*: field label is missing"),
+        (b'{"tokens": ["a"]}', r"line 2 of .*: field label: field required"),
         (b'{"label": "food"}', r"line 2 of .*: give either tokens or text, not both"),
         (b'{"label": "food", "text": "a", "tokens": ["a"]}', r"line 2 of .*: give either tokens or text, not both"),
-        (b'{"label": "food", "tokens": "a b"}', r"line 2 of .*: field tokens is not allowed as it is: give a list"),
-        (b'{"label": "food", "tokens": [1]}', r"line 2 of .*: field tokens is not allowed as it is: give a list"),
-        (b'{"label": 0.5, "tokens": ["a"]}', r"field label is not allowed as it is: give text or a whole"),
-        (b'{"label": null, "tokens": ["a"]}', r"line 2 of .*: field label is not allowed as it is"),
-        (b'{"label": "food", "tokens": ["a"], "rationale": [2]}', r"field rationale is not allowed .* list of 0 and 1"),
+        (b'{"label": "food", "tokens": "a b"}', r"line 2 of .*: field tokens: input should be a valid array"),
+        (b'{"label": "food", "tokens": [1]}', r"line 2 of .*: field tokens.0: input should be a valid string"),
+        (b'{"label": 0.5, "tokens": ["a"]}', r"field label.str: input should be a valid string"),
+        (
+            b'{"label": "food", "tokens": ["a"], "rationale": [2]}',
+            r"field rationale.0: input should be less than or eq",
+        ),
         (b'{"label": "food", "tokens": ["a"], "rationale": [1, 0]}', r"field rationale has 2 entries for 1 tokens"),
         (b'{"label": "food", "text": "Hi!", "rationale": [1]}', r"field rationale has 1 entries for 2 tokens"),
-        (b'{"label": "food", "tokens": ["a"], "split": "dev"}', r"field split .* choose train, validation or test"),
+        (
+            b'{"label": "food", "tokens": ["a"], "split": "dev"}',
+            r"field split: input should be 'train', 'validation' or",
+        ),
         (b'{"label": "food", "text": "caf\xe9"}', r"line 2 of '.*train.jsonl' is not UTF-8 text \(byte 0xe9\)"),
     ],
 )
@@ -178,7 +165,7 @@ def test_a_wrong_line_is_one_sentence(tmp_path: Path, line: bytes, message: str)
 
 def test_missing_and_empty_files_and_strange_labels_are_one_sentence(tmp_path: Path) -> None:
     source = put(tmp_path, train=TRAIN, test=[TEST[0] | {"label": "music"}])
-    with pytest.raises(DataError, match=r"line 1 of '.*test.jsonl': field label .* known are food, ride"):
+    with pytest.raises(DataError, match="class 'music' has no training instance: give it some"):
         jsonl_corpus(source)
     (tmp_path / "test.jsonl").write_text("\n")
     with pytest.raises(DataError, match=r"the file '.*test.jsonl' is empty"):
@@ -188,8 +175,8 @@ def test_missing_and_empty_files_and_strange_labels_are_one_sentence(tmp_path: P
         jsonl_corpus(source)
     with pytest.raises(DataError, match=r"there is no file '.*/none'; give the path of a file with one JSON object"):
         jsonl_corpus(f"text:{tmp_path}/none")
-    put(tmp_path / "one", train=TRAIN[:1], test=TEST)
-    with pytest.raises(DataError, match="the training posts have 1 class: give at least two"):
+    put(tmp_path / "one", train=TRAIN[:1], test=TRAIN[:1])
+    with pytest.raises(DataError, match="the posts have 1 class: give at least two"):
         jsonl_corpus(f"text:{tmp_path}/one")
 
 
@@ -224,7 +211,6 @@ def test_noise_changes_the_stated_share_of_training_labels_alone() -> None:
     ("changes", "message"),
     [
         ({"num_train": 0}, "num_train=0 is not allowed with dataset='keywords'"),
-        ({"source": "digits"}, "dataset='digits' is unknown"),
         ({"min_count": 10**6}, "min_count=1,000,000 leaves no word of dataset='keywords': no word of the training"),
     ],
 )

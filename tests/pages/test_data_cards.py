@@ -170,9 +170,9 @@ def test_hatexplain() -> None:
     for name in ("dataset.json", "post_id_divisions.json"):
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() in card("data_text")
     shown = rows("data_text", "split | posts | words a post")
-    known = {word for post in corpus.splits["train"] for word in post.tokens}
-    for split, posts in corpus.splits.items():
-        assert numbers(shown[split]) == summary(posts, known)
+    known = {word for post in corpus.posts if post.split == "train" for word in post.tokens}
+    for split in SPLITS:
+        assert numbers(shown[split]) == summary([post for post in corpus.posts if post.split == split], known)
 
 
 def summary(posts: Sequence[Post], known: set[str]) -> list[float]:
@@ -180,7 +180,7 @@ def summary(posts: Sequence[Post], known: set[str]) -> list[float]:
     lengths, labels = [len(post.tokens) for post in posts], Counter(post.label for post in posts)
     unknown = mean(word not in known for post in posts for word in post.tokens)
     marked = sum(any(post.rationale) for post in posts)
-    per_label = [labels[label] for label in range(3)]
+    per_label = [labels[label] for label in ("normal", "offensive", "hatespeech")]
     return [len(posts), round(mean(lengths), 1), max(lengths), round(100 * unknown, 1), *per_label, marked]
 
 
