@@ -67,7 +67,7 @@ def test_editions_are_told_by_the_number_of_posts(tmp_path: Path) -> None:
     corpus = hatexplain_corpus(put(tmp_path / "reduced", posts, divisions), "majority", "union")
     assert corpus.title == "HateXplain (reduced copy)"
     posts |= {"h": entry("one", "nnn"), "i": entry("two", "nnn")}
-    with pytest.raises(DataError, match="dataset.json holds 9 posts, it has to hold 8 or 7"):
+    with pytest.raises(DataError, match=r"dataset.json holds 9 posts, it has to hold 8 or 7"):
         hatexplain_corpus(put(tmp_path / "more", posts, divisions), "majority", "union")
 
 
