@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.report import in_fresh_process, peak_memory, report, row, seconds, table
-from fcamlib.captioning.decoding import greedy
-from fcamlib.captioning.losses import cross_entropy, place_log_prob, real_words, reinforce_loss, rewards, word_log_prob
+from fcamlib.captioning.decoding import greedy, read
+from fcamlib.captioning.losses import cross_entropy, real_words, reinforce_loss, rewards
 from fcamlib.captioning.model import Captioner, Regions
 from fcamlib.config import CaptionModel
 from fcamlib.numerics import PLAIN, reproducible
@@ -95,17 +95,15 @@ def step_loss(name: str, model: Captioner, regions: Tensor, tokens: Tensor) -> T
     """The loss of one batch as training computes it; of `keys` as a plain loop does."""
     real = real_words(tokens)
     if name == "keys":
-        state, log_probs = model.start(regions), []
+        state, words = model.start(regions), []
         for t in range(tokens.shape[1] - 1):
-            again = Regions(regions, model.attention.keys(regions))
+            again = Regions(regions, model.attention.of_region(regions))
             log_prob, _, _, state = model.step(again, state, tokens[:, t], "soft")
-            log_probs.append(log_prob)
-        return cross_entropy(word_log_prob(torch.stack(log_probs, dim=1), tokens, real), real)
-    if name == "soft":
-        output = model(model.regions(regions), tokens, "soft")
-        return cross_entropy(word_log_prob(output.log_prob, tokens, real), real)
+            words.append(log_prob.gather(1, tokens[:, t + 1, None]).squeeze(1))
+        return cross_entropy(torch.stack(words, dim=1).masked_fill(~real, 0.0), real)
+    place, context = torch.arange(len(tokens)), "soft" if name == "soft" else "drawn"
     quantiles = torch.rand(real.shape, generator=torch.Generator().manual_seed(0))
-    output = model(model.regions(regions), tokens, "drawn", quantiles)
-    words = word_log_prob(output.log_prob, tokens, real)
-    baseline = torch.zeros(real.shape[1])
-    return reinforce_loss(words, place_log_prob(output, real), rewards(words, "caption"), baseline, real)
+    found = read(model, model.regions(regions), place, tokens, context, quantiles)
+    if found.places is None:
+        return cross_entropy(found.words, real)
+    return reinforce_loss(found.words, found.places, rewards(found.words, "caption"), torch.zeros(real.shape[1]), real)

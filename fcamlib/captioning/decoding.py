@@ -1,4 +1,4 @@
-"""Greedy captions of pictures, in batches."""
+"""The two passes of a captioning model: reading given captions, and writing captions of its own."""
 
 from __future__ import annotations
 
@@ -6,10 +6,120 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
-from fcamlib.captioning.model import Captioner, Context, Regions
+from fcamlib.captioning.attention import Attending
+from fcamlib.captioning.losses import real_words
+from fcamlib.captioning.model import Captioner, Context, Regions, region_taken
 from fcamlib.data.vocabulary import END, PAD, START
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Log probabilities of given words and of the regions taken, 0 at padding; log attention, of real words alone.
+
+    `places` is None under soft attention.
+    """
+
+    words: Float[Tensor, "B T"]
+    places: Float[Tensor, "B T"] | None
+    log_alpha: Float[Tensor, "B T L"]
+
+
+def read(
+    model: Captioner,
+    regions: Regions,
+    place: Int[Tensor, " B"],
+    tokens: Int[Tensor, "B T1"],
+    context: Context,
+    quantiles: Float[Tensor, "B T"] | None = None,
+    given: Bool[Tensor, "B T"] | None = None,
+) -> Reading:
+    """Read captions from <start> on, each with the regions at its `place`.
+
+    Packed for frozen features and teacher forcing. A trained encoder reads word after word: small pictures gain
+    nothing, and recorded runs keep their bits.
+
+    Parameters
+    ----------
+    quantiles : (B, T), optional
+        Draw the region of each word, see `Captioner.step`.
+    given : (B, T), optional
+        Whether the word before is the caption's own (teacher forcing) or the model's most probable one; by default
+        always the caption's. The first word always is <start>.
+    """
+    real = real_words(tokens)
+    if given is None and isinstance(model.encoder, nn.Identity):
+        return _packed(model, regions, place, tokens, context, quantiles, real)
+    regions, words, log_alphas, places = regions.take(place), list[Tensor](), list[Tensor](), list[Tensor]()
+    state, guess = model.start(regions.values), tokens[:, 0]
+    for t in range(real.shape[1]):
+        before = tokens[:, t] if given is None or t == 0 else torch.where(given[:, t], tokens[:, t], guess)
+        quantile = None if quantiles is None else quantiles[:, t]
+        log_prob, log_alpha, region, state = model.step(regions, state, before, context, quantile)
+        guess = log_prob.detach().argmax(dim=1)
+        words.append(log_prob.gather(1, tokens[:, t + 1, None]).squeeze(1))
+        log_alphas.append(log_alpha)
+        if region is not None:
+            places.append(log_alpha.gather(1, region[:, None]).squeeze(1))
+
+    def unpadded(values: list[Tensor]) -> Tensor:
+        return torch.stack(values, dim=1).masked_fill(~real, 0.0)
+
+    return Reading(unpadded(words), unpadded(places) if places else None, torch.stack(log_alphas, dim=1))
+
+
+def _packed(
+    model: Captioner,
+    regions: Regions,
+    place: Tensor,
+    tokens: Tensor,
+    context: Context,
+    quantiles: Tensor | None,
+    real: Tensor,
+) -> Reading:
+    """Read captions sorted by length: step t works on those that have a word there, and padding costs nothing.
+
+    Everything that does not wait for the state is one product over all words: the embedded words' part of the LSTM, and
+    the output layer.
+    """
+    order = real.sum(dim=1).argsort(descending=True, stable=True)  # longest first
+    step, row = real[order].T.nonzero(as_tuple=True)  # of each word, step after step: (N,)
+    row = order[row]
+    own, cell = regions.take(place[order]), model.cell
+    values = own.values
+    if torch.is_autocast_enabled(values.device.type):
+        values = values.to(torch.get_autocast_dtype(values.device.type))  # once, not at every step
+    of_word, of_region = cell.weight_ih.tensor_split([model.embedding.embedding_dim], dim=1)
+    recurrent = torch.cat([of_region, cell.weight_hh], dim=1)  # (4H, D + H)
+    seen = functional.linear(model.embedding(tokens[row, step]), of_word, cell.bias_ih + cell.bias_hh)  # (N, 4H)
+    attend = Attending(model.attention, own.keys)
+    hidden, memory = model.start(values)
+    made, log_alphas, places = list[Tensor](), list[Tensor](), list[Tensor]()
+    for t, gates in enumerate(seen.split(real.sum(dim=0).tolist())):
+        number = len(gates)
+        hidden, memory = hidden[:number], memory[:number]
+        log_alpha = attend(hidden)
+        if context == "soft":
+            attended = torch.bmm(log_alpha.exp()[:, None], values[:number]).squeeze(1)
+        else:
+            quantile = None if quantiles is None else quantiles[order[:number], t]
+            region = region_taken(log_alpha.detach(), context, quantile)
+            attended = values[torch.arange(number, device=region.device), region]
+            places.append(log_alpha.gather(1, region[:, None]).squeeze(1))
+        above = torch.cat([attended, hidden], dim=1) if model.sees_region else hidden
+        enter, forget, new, out = (gates + functional.linear(above, recurrent)).chunk(4, dim=1)
+        memory = forget.sigmoid() * memory + enter.sigmoid() * new.tanh()
+        hidden = out.sigmoid() * memory.tanh()
+        made.append(torch.cat([hidden, attended], dim=1))
+        log_alphas.append(log_alpha)
+
+    def unpacked(found: Tensor) -> Tensor:
+        return found.new_zeros(*real.shape, *found.shape[1:]).index_put((row, step), found)
+
+    words = -functional.cross_entropy(model.output(torch.cat(made)), tokens[row, step + 1], reduction="none")
+    return Reading(unpacked(words), unpacked(torch.cat(places)) if places else None, unpacked(torch.cat(log_alphas)))
 
 
 @dataclass(frozen=True)
@@ -39,21 +149,17 @@ def greedy(model: Captioner, regions: Regions, context: Context, max_words: int,
 
     `regions` has one picture a row; `context` is "soft" or "mode"; `names` is 1 where a word names a category.
     """
-    batch, device = len(regions.values), regions.values.device
-    state, word = model.start(regions.values), torch.full((batch,), START, device=device)
-    ended = torch.zeros(batch, dtype=torch.bool, device=device)
-    tokens, alphas, categories, reals = [], [], [], []
-    for _ in range(max_words):
+    state, device = model.start(regions.values), regions.values.device
+    word = torch.full((len(regions.values),), START, device=device)
+    ended, columns = torch.zeros_like(word, dtype=torch.bool), list[tuple[Tensor, ...]]()
+    while len(columns) < max_words and not bool(ended.all()):
         log_prob, log_alpha, _, state = model.step(regions, state, word, context)
+        with torch.autocast(device.type, enabled=False):  # sums of probabilities in full
+            named = log_prob.exp() @ names
         word = sayable(log_prob).argmax(dim=1).masked_fill(ended, PAD)
-        tokens.append(word)
-        alphas.append(log_alpha.exp())
-        categories.append(log_prob.exp() @ names)
-        reals.append(~ended)
+        columns.append((word, log_alpha.exp(), named, ~ended))
         ended = ended | (word == END)
-        if bool(ended.all()):
-            break
-    return Greedy(*(torch.stack(values, dim=1) for values in (tokens, alphas, categories, reals)))
+    return Greedy(*(torch.stack(values, dim=1) for values in zip(*columns, strict=True)))
 
 
 def sayable(log_prob: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:

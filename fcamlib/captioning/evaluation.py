@@ -25,6 +25,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
@@ -32,10 +33,9 @@ from sacrebleu.metrics import BLEU
 from torch import Tensor
 
 from fcamlib import metrics
-from fcamlib.captioning.decoding import Greedy, greedy
+from fcamlib.captioning.decoding import Greedy, greedy, read
 from fcamlib.captioning.losses import real_words
 from fcamlib.captioning.model import Captioner, context_at_test, num_regions
-from fcamlib.captioning.packed import read
 from fcamlib.data.captions import CaptionData, CaptionTask
 from fcamlib.data.vocabulary import decode
 from fcamlib.evaluation import evaluating
@@ -54,10 +54,6 @@ def bleu(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> di
     Computed by sacrebleu on words as they are: no tokeniser, no smoothing, case kept, the closest reference's length in
     the brevity penalty. BLEU-n is the geometric mean of the precisions of orders 1 to n.
     """
-    if len(captions) != len(references) or not captions:
-        raise ValueError(f"{len(captions)} captions and {len(references)} pictures' references: give one each.")
-    if bare := next((number for number, given in enumerate(references) if not given), None):
-        raise ValueError(f"picture {bare} has no reference: give at least one.")
     said = [" ".join(words) for words in captions]
     most = max(map(len, references))
     # sacrebleu takes the i-th reference of every picture together, None where a picture has fewer.
@@ -124,70 +120,50 @@ def caption_histogram(a_z: Float[np.ndarray, " n"], s_y: Float[np.ndarray, " n"]
 
 
 @dataclass(frozen=True)
-class ObjectScores:
-    """Scores of every category that a picture shows, picture by picture.
-
-    Parameters
-    ----------
-    picture, category : (n,) int
-    a_z, s_y : (n,) float
-        Attention inside the boxes at the step where a word of the category is most probable, and that probability.
-    step : (n,) int
-        The step, from 0.
-    focus_hit : (n,) bool
-        Whether the region with the largest weight at that step lies in the boxes: at least half as much of its cell as
-        of the cell that the boxes cover most.
-    mentioned : (n,) bool
-        Whether the greedy caption has a word of the category.
-    area : (n,) float
-        Share of the picture that the boxes cover: a_z under uniform attention.
-    """
-
-    picture: NDArray[np.int64]
-    category: NDArray[np.int64]
-    a_z: NDArray[np.float64]
-    s_y: NDArray[np.float64]
-    step: NDArray[np.int64]
-    focus_hit: NDArray[np.bool_]
-    mentioned: NDArray[np.bool_]
-    area: NDArray[np.float64]
-
-
-@dataclass(frozen=True)
 class CaptionScores:
     """Scores of a split.
+
+    | column of `objects` | of a category that a picture shows                                                        |
+    |---------------------|-------------------------------------------------------------------------------------------|
+    | `picture`           | row of the picture                                                                        |
+    | `category`          | place among the task's categories                                                         |
+    | `step`              | the step, from 0, at which a word of the category is most probable                        |
+    | `s_y`, `a_z`        | that probability, and the attention inside the boxes at that step                         |
+    | `focus_hit`         | whether the region of the largest weight has at least half of the largest covered share   |
+    | `mentioned`         | whether the greedy caption has a word of the category                                     |
+    | `area`              | share of the picture that the boxes cover: a_z under uniform attention                    |
 
     Parameters
     ----------
     captions : greedy captions, one a picture
     loss : float
         Cross-entropy in nats per word of the given captions.
-    objects : ObjectScores
-    phrase_a_z, phrase_area : (n,) float
-        Of each linked phrase: attention inside its boxes, and the share of the picture that they cover.
+    objects : table, picture by picture
+    phrases : table of the linked phrases: `a_z` inside their boxes, and `area`
     """
 
     captions: tuple[tuple[str, ...], ...]
     loss: float
-    objects: ObjectScores
-    phrase_a_z: NDArray[np.float64]
-    phrase_area: NDArray[np.float64]
+    objects: pd.DataFrame
+    phrases: pd.DataFrame
 
     def summary(self, references: tuple[tuple[tuple[str, ...], ...], ...]) -> dict[str, float]:
         """Loss, BLEU, and means over phrases and objects, if there are any; SAIF at the threshold 0.3."""
-        measures = {"loss": self.loss, **bleu(self.captions, references)}
-        if len(self.phrase_a_z):
-            means = {"phrase_a_z": self.phrase_a_z.mean(), "uniform_phrase_a_z": self.phrase_area.mean()}
-            measures |= {name: float(value) for name, value in means.items()}
-        found = self.objects
-        if not len(found.a_z):
+        measures, found = {"loss": self.loss, **bleu(self.captions, references)}, self.objects
+        if len(self.phrases):
+            measures |= {
+                "phrase_a_z": float(self.phrases["a_z"].mean()),
+                "uniform_phrase_a_z": float(self.phrases["area"].mean()),
+            }
+        if not len(found):
             return measures
-        outcomes = metrics.outcome_fractions(found.focus_hit, found.mentioned)
+        a_z, s_y = found["a_z"].to_numpy(), found["s_y"].to_numpy()
+        outcomes = metrics.outcome_fractions(found["focus_hit"].to_numpy(), found["mentioned"].to_numpy())
         return measures | {
-            "a_z": float(found.a_z.mean()),
-            "s_y": float(found.s_y.mean()),
-            "uniform_a_z": float(found.area.mean()),
-            "saif": metrics.saif(found.a_z, found.s_y, CAPTION_THRESHOLD),
+            "a_z": float(a_z.mean()),
+            "s_y": float(s_y.mean()),
+            "uniform_a_z": float(found["area"].to_numpy().mean()),
+            "saif": metrics.saif(a_z, s_y, CAPTION_THRESHOLD),
             "focus_accuracy": outcomes["ftpt"] + outcomes["ftpf"],
             "mentioned": outcomes["ftpt"] + outcomes["ffpt"],
             **outcomes,
@@ -201,20 +177,22 @@ class CaptionEvaluator:
         self.data, self.vocabulary = task.splits[split], task.vocabulary
         self.max_words, self.numerics = max_words, numerics
         self.names = category_names(task).to(numerics.device, numerics.dtype)
-        regions = num_regions(self.data.pictures.segment_shape)
-        pairs = [
-            (number, category, coverage(objects.box.numpy()[np.array(objects.category) == category], regions))
+        self.regions = num_regions(self.data.pictures.segment_shape)
+        shown = [
+            (number, category, objects.box.numpy()[np.array(objects.category) == category])
             for number, objects in enumerate(self.data.objects)
             for category in sorted(set(objects.category))
         ]
-        self.picture = np.array([pair[0] for pair in pairs], dtype=np.int64)
-        self.category = np.array([pair[1] for pair in pairs], dtype=np.int64)
-        self.coverage = np.stack([pair[2] for pair in pairs]) if pairs else np.zeros((0, regions))
-        phrases = [(p.caption, p.start, p.end) for p in self.data.phrases]
+        self.objects = pd.DataFrame([own[:2] for own in shown], columns=["picture", "category"], dtype=np.int64)
+        self.coverage = self._covered([boxes for *_, boxes in shown])
+        phrases = [(phrase.caption, phrase.start, phrase.end) for phrase in self.data.phrases]
         self.phrases = np.array(phrases, dtype=np.int64).reshape(-1, 3)
-        linked = [coverage(phrase.box.numpy(), regions) for phrase in self.data.phrases]
-        self.linked = np.stack(linked) if linked else np.zeros((0, regions))
+        self.linked = self._covered([phrase.box.numpy() for phrase in self.data.phrases])
         self.chunk = _CHUNK * (_GPU_FACTOR if numerics.device.type == "cuda" else 1)
+
+    def _covered(self, boxes: Sequence[np.ndarray]) -> NDArray[np.float64]:
+        """The coverage of each list of boxes: (n, L)."""
+        return np.array([coverage(own, self.regions) for own in boxes]).reshape(-1, self.regions)
 
     def evaluate(self, model: Captioner, paradigm: str) -> CaptionScores:
         """Score `model` with the contexts of `paradigm` at test time, in evaluation mode and without gradients."""
@@ -222,23 +200,18 @@ class CaptionEvaluator:
             loss, phrase_a_z = self._reading(model, paradigm)
             captions, parts = [], []
             for rows, found in self.greedy(model, paradigm):
-                tokens = found.tokens.cpu()
-                captions += [decode(own, self.vocabulary) for own in tokens.tolist()]
-                parts.append(self._objects(rows, tokens, found))
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        return CaptionScores(
-            tuple(captions), loss, ObjectScores(**columns), phrase_a_z, phrase_area=self.linked.mean(axis=1)
-        )
+                captions += [decode(own, self.vocabulary) for own in found.tokens.tolist()]
+                parts.append(self._objects(rows, found))
+        phrases = pd.DataFrame({"a_z": phrase_a_z, "area": self.linked.mean(axis=1)})
+        return CaptionScores(tuple(captions), loss, pd.concat(parts, ignore_index=True), phrases)
 
     def greedy(
         self, model: Captioner, paradigm: str, limit: int | None = None
     ) -> Iterator[tuple[Int[Tensor, " b"], Greedy]]:
         """Yield chunks of pictures, at most `limit` in all, with their greedy captions."""
-        number = len(self.data.references) if limit is None else min(limit, len(self.data.references))
-        context = context_at_test(paradigm)
-        for rows in torch.arange(number).split(self.chunk):
+        for rows in torch.arange(len(self.data.references))[:limit].split(self.chunk):
             regions = model.regions(pictures_at(self.data, rows, self.numerics))
-            yield rows, greedy(model, regions, context, self.max_words, self.names)
+            yield rows, greedy(model, regions, context_at_test(paradigm), self.max_words, self.names)
 
     def _reading(self, model: Captioner, paradigm: str) -> tuple[float, NDArray[np.float64]]:
         """Mean cross-entropy over all words of the given captions, and the attention inside each phrase's boxes."""
@@ -260,36 +233,29 @@ class CaptionEvaluator:
                 parts.append((mean * self.linked[here]).sum(axis=1))
         return float(total) / words, np.concatenate(parts)
 
-    def _objects(self, rows: Tensor, tokens: Tensor, found: Greedy) -> dict[str, np.ndarray]:
+    def _objects(self, rows: Tensor, found: Greedy) -> pd.DataFrame:
         """Scores of the objects of a chunk of pictures."""
-        first, last = int(rows[0]), int(rows[-1])
-        here = slice(*np.searchsorted(self.picture, [first, last + 1]))
-        picture, category, covered = self.picture[here], self.category[here], self.coverage[here]
-        own = picture - first
+        here = slice(*np.searchsorted(self.objects["picture"], [int(rows[0]), int(rows[-1]) + 1]))
+        objects, covered = self.objects[here], self.coverage[here]
+        own, category = objects["picture"].to_numpy() - int(rows[0]), objects["category"].to_numpy()
         probability = found.category_prob.masked_fill(~found.real[..., None], 0.0).double().cpu().numpy()
         probability = probability[own, :, category]  # (n, T)
         step = probability.argmax(axis=1)
         weights = found.alpha.double().cpu().numpy()[own, step]  # (n, L)
-        said = self.names.cpu()[tokens].any(dim=1).numpy()  # (B, C)
         at_focus = np.take_along_axis(covered, weights.argmax(axis=1)[:, None], axis=1)[:, 0]
-        return {
-            "picture": picture,
-            "category": category,
-            "a_z": (weights * covered).sum(axis=1),
-            "s_y": probability[np.arange(len(step)), step],
-            "step": step,
-            "focus_hit": at_focus >= 0.5 * covered.max(axis=1),
-            "mentioned": said[own, category],
-            "area": covered.mean(axis=1),
-        }
+        return objects.assign(
+            a_z=(weights * covered).sum(axis=1),
+            s_y=probability[np.arange(len(step)), step],
+            step=step,
+            focus_hit=at_focus >= 0.5 * covered.max(axis=1),
+            mentioned=self.names[found.tokens].bool().any(dim=1).cpu().numpy()[own, category],
+            area=covered.mean(axis=1),
+        )
 
 
 def category_names(task: CaptionTask) -> Float[Tensor, "V C"]:
     """1 where a word names a category."""
-    names = torch.zeros(len(task.vocabulary), len(task.categories))
-    words = (task.word_category >= 0).nonzero().squeeze(1)
-    names[words, task.word_category[words].long()] = 1.0
-    return names
+    return (task.word_category[:, None] == torch.arange(len(task.categories))).float()
 
 
 def pictures_at(data: CaptionData, rows: Int[Tensor, " n"], numerics: Numerics) -> Tensor:

@@ -1,6 +1,6 @@
 r"""Losses of captioning, as pure functions that ignore padding exactly.
 
-| here             | meaning                                                                                         |
+| argument         | meaning                                                                                         |
 |------------------|-------------------------------------------------------------------------------------------------|
 | `word_log_prob`  | $\log p(w_t \mid w_{<t}, s_{\le t})$: log probability of each word of a caption, 0 at padding    |
 | `place_log_prob` | $\log a_t(s_t)$: log attention weight of the region that each word was made from, 0 at padding    |
@@ -21,7 +21,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from fcamlib.captioning.model import CaptionOutput
 from fcamlib.data.vocabulary import PAD
 
 Credit = Literal["caption", "rest"]
@@ -30,21 +29,6 @@ Credit = Literal["caption", "rest"]
 def real_words(tokens: Int[Tensor, "B T1"]) -> Bool[Tensor, "B T"]:
     """Places of captions that hold a word to be predicted: all after <start> but padding."""
     return tokens[:, 1:] != PAD
-
-
-def word_log_prob(
-    log_prob: Float[Tensor, "B T V"], tokens: Int[Tensor, "B T1"], real: Bool[Tensor, "B T"]
-) -> Float[Tensor, "B T"]:
-    """Log probability of each word of the captions; padding gets 0, and no gradient comes from there."""
-    found = log_prob.gather(2, tokens[:, 1:, None]).squeeze(2)
-    return found.masked_fill(~real, 0.0)
-
-
-def place_log_prob(output: CaptionOutput, real: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """Log attention weight of the region that each word was made from; padding gets 0."""
-    if output.region is None:
-        raise ValueError("this pass was made with soft attention, which takes no single region: ask for 'drawn'.")
-    return output.log_alpha.gather(2, output.region[..., None]).squeeze(2).masked_fill(~real, 0.0)
 
 
 def cross_entropy(word_log_prob: Float[Tensor, "B T"], real: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:

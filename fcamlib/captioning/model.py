@@ -8,7 +8,7 @@ before it to an LSTM, and predicts the next word from the new state. The paradig
 | in training         | weighted sum of the regions   | one region, drawn from the attention weights              |
 | at test time        | weighted sum of the regions   | the region with the largest weight                        |
 
-Axes: P pictures, B captions, T words, L regions, D features of a region, A attention units, H state, V vocabulary.
+Axes: P pictures, B captions, L regions, D features of a region, H state, V vocabulary.
 Sources: Xu et al., Show, Attend and Tell, ICML 2015; arXiv 2307.13421, experiments on MSCOCO.
 """
 
@@ -19,13 +19,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from fcamlib.captioning.attention import AdditiveAttention
 from fcamlib.config import CaptionModel
 from fcamlib.errors import UserError
 
-Context = Literal["soft", "mode", "drawn", "given"]
+Context = Literal["soft", "mode", "drawn"]
+State = tuple[Tensor, Tensor]  # of the LSTM between two words: hidden and memory, (B, H) each
 STRIDE = 8  # pixels of a region's side in `SmallCNN`
 
 
@@ -76,37 +78,6 @@ def num_regions(segment_shape: tuple[int, ...]) -> int:
     return segment_shape[0] if len(segment_shape) == 2 else (segment_shape[-1] // STRIDE) ** 2
 
 
-class AdditiveAttention(nn.Module):
-    r"""Log attention weights of regions for a state.
-
-    $$\log a = \log\mathrm{softmax}(e), \qquad e_l = v^\top \tanh(W_r x_l + W_h h)$$
-
-    Source: Bahdanau et al., ICLR 2015; Xu et al., ICML 2015.
-    """
-
-    def __init__(self, region_dim: int, state_dim: int, attention_dim: int) -> None:
-        super().__init__()
-        self.of_region = nn.Linear(region_dim, attention_dim)
-        self.of_state = nn.Linear(state_dim, attention_dim, bias=False)
-        self.score = nn.Linear(attention_dim, 1, bias=False)
-
-    def keys(self, regions: Float[Tensor, "P L D"]) -> Float[Tensor, "P L A"]:
-        """Compute the part that does not change from word to word."""
-        return self.of_region(regions)
-
-    def forward(self, keys: Float[Tensor, "B L A"], hidden: Float[Tensor, "B H"]) -> Float[Tensor, "B L"]:
-        """Log attention weights; their exponentials sum to 1 over the regions."""
-        return self.score(torch.tanh(keys + self.of_state(hidden)[:, None])).squeeze(2).log_softmax(dim=1)
-
-
-@dataclass(frozen=True)
-class State:
-    """The decoder's memory between two words."""
-
-    hidden: Float[Tensor, "B H"]
-    cell: Float[Tensor, "B H"]
-
-
 class StartState(nn.Module):
     """The decoder's state before the first word: zero, learned, or a dense layer of the mean region.
 
@@ -115,8 +86,7 @@ class StartState(nn.Module):
 
     def __init__(self, kind: str, region_dim: int, hidden_dim: int) -> None:
         super().__init__()
-        self.kind = kind
-        self.hidden_dim = hidden_dim
+        self.kind, self.hidden_dim = kind, hidden_dim
         if kind == "mean":
             self.dense = nn.Linear(region_dim, 2 * hidden_dim)
         elif kind == "learned":
@@ -124,38 +94,14 @@ class StartState(nn.Module):
 
     def forward(self, regions: Float[Tensor, "B L D"]) -> State:
         """The state for each caption of a batch."""
-        batch = len(regions)
         if self.kind == "mean":
-            hidden, cell = torch.tanh(self.dense(regions.mean(dim=1))).chunk(2, dim=1)
+            both = torch.tanh(self.dense(regions.mean(dim=1)))
         elif self.kind == "learned":
-            hidden, cell = self.constant.expand(batch, -1).chunk(2, dim=1)
+            both = self.constant.expand(len(regions), -1)
         else:
-            hidden = cell = regions.new_zeros(batch, self.hidden_dim)
-        return State(hidden, cell)
-
-
-@dataclass(frozen=True)
-class Regions:
-    """The regions of a batch's pictures, and their keys, which attention computes once."""
-
-    values: Float[Tensor, "B L D"]
-    keys: Float[Tensor, "B L A"]
-
-    def take(self, index: Int[Tensor, " b"]) -> Regions:
-        """The regions at `index`, which may repeat."""
-        return Regions(self.values[index], self.keys[index])
-
-
-@dataclass(frozen=True)
-class CaptionOutput:
-    """A pass over given captions: log probabilities of words, log attention, and the region taken at each word.
-
-    `region` is None under soft attention. Places are those of all tokens but the first.
-    """
-
-    log_prob: Float[Tensor, "B T V"]
-    log_alpha: Float[Tensor, "B T L"]
-    region: Int[Tensor, "B T"] | None
+            both = regions.new_zeros(len(regions), 2 * self.hidden_dim)
+        hidden, memory = both.chunk(2, dim=1)
+        return hidden, memory
 
 
 class Captioner(nn.Module):
@@ -177,8 +123,8 @@ class Captioner(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder, region_dim = caption_encoder(config, segment_shape)
-        self.state_sees = config.state_sees
-        seen_dim = config.embedding_dim + (region_dim if config.state_sees == "region" else 0)
+        self.sees_region = config.state_sees == "region"
+        seen_dim = config.embedding_dim + (region_dim if self.sees_region else 0)
         self.embedding = nn.Embedding(num_words, config.embedding_dim)
         self.attention = AdditiveAttention(region_dim, config.hidden_dim, config.attention_dim)
         self.start = StartState(config.start_state, region_dim, config.hidden_dim)
@@ -194,92 +140,61 @@ class Captioner(nn.Module):
     def regions(self, pictures: Tensor) -> Regions:
         """Encode pictures (P, 3, S, S), or take their features (P, L, D)."""
         values = self.encoder(pictures)
-        return Regions(values, self.attention.keys(values))
+        return Regions(values, self.attention.of_region(values))
 
     def step(
-        self, regions: Regions, state: State, word: Int[Tensor, " B"], context: Context, chosen: Tensor | None = None
+        self,
+        regions: Regions,
+        state: State,
+        word: Int[Tensor, " B"],
+        context: Context,
+        quantile: Float[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B V"], Float[Tensor, "B L"], Int[Tensor, " B"] | None, State]:
         """Make one word: log probabilities of the next word, log attention, the region taken, the new state.
 
-        Parameters
-        ----------
-        regions : Regions
-        state : State
-        word : (B,) int
-            The word before.
-        context : "soft", "mode", "drawn" or "given"
-            The weighted sum; the region of the largest weight; the region at the quantile `chosen` (B,) float of the
-            attention weights, which is a draw from them if `chosen` is uniform on [0, 1); or the region `chosen`
-            (B,) int.
+        `context` is the weighted sum of the regions ("soft", which takes no single one), the region of the largest
+        weight ("mode"), or the one at `quantile` of the attention weights ("drawn"), which is a draw from them if
+        quantiles are uniform on [0, 1).
         """
-        log_alpha = self.attention(regions.keys, state.hidden)  # (B, L)
+        log_alpha, region = self.attention(regions.keys, state[0]), None  # (B, L)
         if context == "soft":
-            region = None
             attended = torch.bmm(log_alpha.exp()[:, None], regions.values).squeeze(1)  # (B, D)
         else:
-            region = region_taken(log_alpha.detach(), context, chosen)
+            region = region_taken(log_alpha.detach(), context, quantile)
             attended = regions.values[torch.arange(len(word), device=word.device), region]  # (B, D)
         seen = self.embedding(word)
-        if self.state_sees == "region":
+        if self.sees_region:
             seen = torch.cat([seen, attended], dim=1)
-        hidden, cell = self.cell(seen, (state.hidden, state.cell))
+        hidden, memory = self.cell(seen, state)
         logits = self.output(torch.cat([hidden, attended], dim=1))
-        return logits.log_softmax(dim=1), log_alpha, region, State(hidden, cell)
+        return logits.log_softmax(dim=1), log_alpha, region, (hidden, memory)
 
-    def forward(
-        self,
-        regions: Regions,
-        tokens: Int[Tensor, "B T1"],
-        context: Context,
-        chosen: Tensor | None = None,
-        given: Bool[Tensor, "B T"] | None = None,
-    ) -> CaptionOutput:
-        """Read given captions, each with its picture's regions, word after word from <start> on.
 
-        Parameters
-        ----------
-        regions : Regions
-        tokens : (B, T + 1) int
-            Captions; words behind their end have no influence on those before.
-        context : "soft", "mode", "drawn" or "given"
-        chosen : (B, T), optional
-            Quantiles or regions, see `step`.
-        given : (B, T) bool, optional
-            Whether the word before is the caption's own (teacher forcing) or the model's most probable one; by default
-            always the caption's. The first word always is <start>.
-        """
-        state = self.start(regions.values)
-        log_probs: list[Tensor] = []
-        log_alphas: list[Tensor] = []
-        places: list[Tensor] = []
-        for t in range(tokens.shape[1] - 1):
-            before = tokens[:, t]
-            if given is not None and t > 0:
-                before = torch.where(given[:, t], before, log_probs[-1].detach().argmax(dim=1))
-            at = None if chosen is None else chosen[:, t]
-            log_prob, log_alpha, region, state = self.step(regions, state, before, context, at)
-            log_probs.append(log_prob)
-            log_alphas.append(log_alpha)
-            places += [] if region is None else [region]
-        taken = torch.stack(places, dim=1) if places else None
-        return CaptionOutput(torch.stack(log_probs, dim=1), torch.stack(log_alphas, dim=1), taken)
+@dataclass(frozen=True)
+class Regions:
+    """The regions of a batch's pictures, and their keys, which attention computes once."""
+
+    values: Float[Tensor, "B L D"]
+    keys: Float[Tensor, "B L A"]
+
+    def take(self, index: Int[Tensor, " B"]) -> Regions:
+        """The regions at `index`, which may repeat."""
+        return Regions(self.values[index], self.keys[index])
+
+
+def region_taken(
+    log_alpha: Float[Tensor, "B L"], context: Context, quantile: Float[Tensor, " B"] | None
+) -> Int[Tensor, " B"]:
+    """The region that a hard context takes."""
+    if context == "mode" or quantile is None:
+        return log_alpha.argmax(dim=1)
+    below = log_alpha.exp().cumsum(dim=1) <= quantile[:, None].to(log_alpha.dtype)  # (B, L)
+    return below.sum(dim=1).clamp(max=log_alpha.shape[1] - 1)
 
 
 def context_at_test(paradigm: str) -> Context:
     """The context that a paradigm's model has at test time."""
     return "soft" if paradigm == "soft" else "mode"
-
-
-def region_taken(log_alpha: Float[Tensor, "B L"], context: Context, chosen: Tensor | None) -> Int[Tensor, " B"]:
-    """The region that a hard context takes."""
-    if context == "mode":
-        return log_alpha.argmax(dim=1)
-    if chosen is None:
-        raise ValueError(f"context={context!r} needs `chosen`: give a quantile or a region for each caption.")
-    if context == "given":
-        return chosen.long()
-    below = log_alpha.exp().cumsum(dim=1) <= chosen[:, None].to(log_alpha.dtype)  # (B, L)
-    return below.sum(dim=1).clamp(max=log_alpha.shape[1] - 1)
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:

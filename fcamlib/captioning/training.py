@@ -17,6 +17,8 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from fcamlib import metrics
+from fcamlib.captioning import losses
+from fcamlib.captioning.decoding import read
 from fcamlib.captioning.evaluation import (
     CaptionEvaluator,
     CaptionScores,
@@ -27,16 +29,7 @@ from fcamlib.captioning.evaluation import (
     pictures_at,
     trimmed,
 )
-from fcamlib.captioning.losses import (
-    cross_entropy,
-    entropy_bonus,
-    next_baseline,
-    real_words,
-    reinforce_loss,
-    rewards,
-)
 from fcamlib.captioning.model import Captioner, Context
-from fcamlib.captioning.packed import read
 from fcamlib.checkpoint import Row, load, save, seconds_between
 from fcamlib.config import CaptionRun, CaptionTraining, Training
 from fcamlib.data.captions import CaptionTask, caption_task
@@ -62,7 +55,9 @@ def compute(
 ) -> tuple[pd.DataFrame, dict[str, Any], dict[str, bytes]]:
     """Train the last phase of a run from the stored run of the phases before it, and evaluate.
 
-    Soft attention and the hybrid share their first phase, which is trained once.
+    Soft attention and the hybrid share their first phase, which is trained once. Where the loss changes, the weights
+    before are measured as the new phase reads them ("switch"): it tells the effect of reading one region from that of
+    training.
     """
     numerics, began = numerics_of(config.training), time.perf_counter()
     task = cached_task(config.data, config.seed, numerics.device)
@@ -70,14 +65,20 @@ def compute(
     earlier = get(config.prefix, progress, recorded=False) if config.prefix else None  # records have no weights
     if earlier:
         model.load_state_dict(load_file(earlier.folder / WEIGHTS))
-    trainer = CaptionTrainer(config, model, task)
-    switch = trainer.switch_measures()
-    history = pd.DataFrame(trainer.train(scratch / CHECKPOINT, progress))
+    trainer, switch = CaptionTrainer(config, model, task), {}
+    with reproducible(config.training.threads, numerics.tf32):
+        if earlier and earlier.config.phases[-1].paradigm != config.phases[-1].paradigm:
+            found = trainer.evaluate()
+            switch = {"switch": {split: own.summary(task.splits[split].references) for split, own in found.items()}}
+        history = pd.DataFrame(trainer.train(scratch / CHECKPOINT, progress))
+        scores = trainer.scores or trainer.evaluate()
+        examples = _examples(trainer, task)
     if earlier:
         history = pd.concat([earlier.history, history], ignore_index=True)
-    with reproducible(config.training.threads):
-        scores = {split: own.evaluate(model, config.phases[-1].paradigm) for split, own in trainer.evaluators.items()}
-        examples = _examples(trainer, task)
+    seconds = {
+        "train_seconds": round(float(history["seconds"].sum()), 1),
+        "last_session_seconds": round(time.perf_counter() - began, 1),
+    }
     summary = {
         "title": task.title,
         "paradigm": config.paradigm,
@@ -85,19 +86,15 @@ def compute(
         "num_words": len(task.vocabulary),
         "categories": list(task.categories),
         "splits": {split: _split_summary(own, task, split) for split, own in scores.items()},
-        **({"switch": switch} if switch else {}),
-        "provenance": provenance(numerics)
-        | {
-            "train_seconds": round(float(history["seconds"].sum()), 1),
-            "last_session_seconds": round(time.perf_counter() - began, 1),
-        },
+        **switch,
+        "provenance": provenance(numerics) | seconds,
     }
+    weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    objects = {str(name): column.to_numpy() for name, column in scores["test"].objects.items()}
     files = {
-        "scores.npz": npz_bytes(vars(scores["test"].objects)),
+        "scores.npz": npz_bytes(objects),
         "examples.npz": npz_bytes(examples),
-        WEIGHTS: to_safetensors(
-            {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-        ),
+        WEIGHTS: to_safetensors(weights),
     }
     return history, summary, files
 
@@ -122,58 +119,43 @@ class CaptionTrainer:
             for split in ("validation", "test")
         }
         rates = (self.phase.encoder_learning_rate, self.phase.decoder_learning_rate)
-        groups = [
-            {"params": weights, "lr": rate}
-            for weights, rate in zip(model.parameter_groups(), rates, strict=True)
-            if weights
-        ]
-        self.optimizer = torch.optim.Adam(groups, fused=isinstance(model.encoder, nn.Identity))  # see `packed.read`
+        groups = zip(model.parameter_groups(), rates, strict=True)
+        self.optimizer = torch.optim.Adam(
+            [{"params": own, "lr": rate} for own, rate in groups if own],
+            fused=isinstance(model.encoder, nn.Identity),  # see `read`
+        )
         length = self.data.tokens.shape[1] - 1
         self.baseline = torch.full((length,), torch.nan, device=self.numerics.device, dtype=self.numerics.dtype)
         self.rows = list[Row]()  # one per epoch of the phase
+        self.scores: dict[str, CaptionScores] = {}  # of the last epoch that was measured
 
-    def switch_measures(self) -> dict[str, Any]:
-        """Measures of each split where the loss changes: the weights of the phase before, read as the new phase does.
-
-        They tell which part of a change is due to reading one region, and which to training.
-        """
-        if self.number == 0 or self.config.phases[-2].paradigm == self.phase.paradigm:
-            return {}
-        with reproducible(self.config.training.threads, self.numerics.tf32):
-            return {
-                split: own.evaluate(self.model, self.phase.paradigm).summary(own.data.references)
-                for split, own in self.evaluators.items()
-            }
+    def evaluate(self) -> dict[str, CaptionScores]:
+        """Scores of validation and test, with regions taken as the phase does at test time."""
+        return {split: own.evaluate(self.model, self.phase.paradigm) for split, own in self.evaluators.items()}
 
     def train(self, checkpoint: Path | None = None, progress: Callable[[Row], None] | None = None) -> list[Row]:
         """Train to the phase's end, from `checkpoint` if it exists; the history, a row per epoch."""
         interval, saved = seconds_between(), time.monotonic()
         before = sum(phase.epochs for phase in self.config.phases[:-1])
-        with reproducible(self.config.training.threads, self.numerics.tf32):
-            if checkpoint:
-                load(checkpoint, self._restore)
-            for epoch in range(len(self.rows), self.phase.epochs):
-                began = time.perf_counter()
-                row: Row = {"epoch": before + epoch + 1, "phase": self.number, "paradigm": self.phase.paradigm}
-                row["train_loss"] = self._epoch(epoch)
-                if epoch + 1 == self.phase.epochs or (epoch + 1) % self.config.training.evaluate_every == 0:
-                    row |= self._measures()
-                row["seconds"] = round(time.perf_counter() - began, 3)
-                self.rows.append(row)
-                if progress:
-                    progress(row)
-                if checkpoint and time.monotonic() - saved > interval:
-                    save(checkpoint, self._state())
-                    saved = time.monotonic()
+        if checkpoint:
+            load(checkpoint, self._restore)
+        for epoch in range(len(self.rows), self.phase.epochs):
+            began = time.perf_counter()
+            row: Row = {"epoch": before + epoch + 1, "phase": self.number, "paradigm": self.phase.paradigm}
+            row["train_loss"] = self._epoch(epoch)
+            if epoch + 1 == self.phase.epochs or (epoch + 1) % self.config.training.evaluate_every == 0:
+                self.scores = self.evaluate()
+                for split, scores in self.scores.items():
+                    found = scores.summary(self.evaluators[split].data.references)
+                    row |= {f"{split}_{name}": found[name] for name in EPOCH_MEASURES if name in found}
+            row["seconds"] = round(time.perf_counter() - began, 3)
+            self.rows.append(row)
+            if progress:
+                progress(row)
+            if checkpoint and time.monotonic() - saved > interval:
+                save(checkpoint, self._state())
+                saved = time.monotonic()
         return self.rows
-
-    def _measures(self) -> Row:
-        """Measures of validation and test for the history."""
-        row: Row = {}
-        for split, evaluator in self.evaluators.items():
-            measures = evaluator.evaluate(self.model, self.phase.paradigm).summary(evaluator.data.references)
-            row |= {f"{split}_{name}": measures[name] for name in EPOCH_MEASURES if name in measures}
-        return row
 
     def _epoch(self, epoch: int) -> float:
         """Train on every caption once; mean cross-entropy per word, with drawn regions under hard attention."""
@@ -211,23 +193,23 @@ class CaptionTrainer:
         )
         given = guesses < training.teacher_forcing if training.teacher_forcing < 1.0 else None
         rows, place = torch.unique(self.data.picture[index], return_inverse=True)
-        regions, real = self.model.regions(pictures_at(self.data, rows, self.numerics)), real_words(tokens)
+        regions, real = self.model.regions(pictures_at(self.data, rows, self.numerics)), losses.real_words(tokens)
         context: Context = "drawn" if self.phase.paradigm == "hard" else "soft"
         found = read(self.model, regions, place.to(device), tokens, context, quantiles, given)
-        loss = entropy = cross_entropy(found.words, real)
+        loss = entropy = losses.cross_entropy(found.words, real)
         if found.places is not None:
-            reward = rewards(found.words, training.credit)
-            loss = reinforce_loss(found.words, found.places, reward, self._baseline(reward, real), real)
+            reward = losses.rewards(found.words, training.credit)
+            loss = losses.reinforce_loss(found.words, found.places, reward, self._baseline(reward, real), real)
             if training.entropy_weight:
-                loss = loss - training.entropy_weight * entropy_bonus(found.log_alpha, real)
+                loss = loss - training.entropy_weight * losses.entropy_bonus(found.log_alpha, real)
         return loss, entropy.detach(), int(real.sum())
 
     def _baseline(self, reward: Float[Tensor, "B T"], real: Bool[Tensor, "B T"]) -> Float[Tensor, " T"]:
         """The moving average of the batches before, then brought up to date; a place's first batch sets its own."""
         length = reward.shape[1]
-        batch = next_baseline(torch.zeros_like(reward[0]), reward, real, 0.0)
+        batch = losses.next_baseline(torch.zeros_like(reward[0]), reward, real, 0.0)
         before = torch.where(self.baseline[:length].isnan(), batch, self.baseline[:length])
-        after = next_baseline(before, reward, real, self.config.training.baseline_momentum)
+        after = losses.next_baseline(before, reward, real, self.config.training.baseline_momentum)
         self.baseline[:length] = torch.where(real.any(dim=0), after, self.baseline[:length])
         return before
 
@@ -243,14 +225,17 @@ class CaptionTrainer:
 
 
 def _split_summary(scores: CaptionScores, task: CaptionTask, split: str) -> dict[str, Any]:
-    """Measures of a split; measures of objects if there are any."""
+    """Measures of a split; measures of objects and of phrases if there are any."""
     references, objects = task.splits[split].references, scores.objects
-    measures: dict[str, Any] = {**scores.summary(references), "n": len(references), "n_objects": len(objects.a_z)}
+    measures: dict[str, Any] = {**scores.summary(references), "n": len(references), "n_objects": len(objects)}
     if (found := cider(scores.captions, references)) is not None:
         measures["cider"] = found
-    if len(objects.a_z):
-        measures["histogram"] = caption_histogram(objects.a_z, objects.s_y).tolist()
-        measures["saif_curve"] = metrics.saif_curve(objects.a_z, objects.s_y).tolist()
+    if len(scores.phrases):
+        measures["n_phrases"] = len(scores.phrases)
+    if len(objects):
+        a_z, s_y = objects["a_z"].to_numpy(), objects["s_y"].to_numpy()
+        measures["histogram"] = caption_histogram(a_z, s_y).tolist()
+        measures["saif_curve"] = metrics.saif_curve(a_z, s_y).tolist()
     return measures
 
 

@@ -1,66 +1,71 @@
-"""The captioning model, its losses and its decoding against slow, independent and brute-force counterparts."""
+"""The captioning model, its losses and its passes against a slow loop, enumeration and hand-made values."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fcamlib.captioning.decoding import greedy, sayable
-from fcamlib.captioning.losses import (
-    Credit,
-    cross_entropy,
-    entropy_bonus,
-    next_baseline,
-    place_log_prob,
-    real_words,
-    reinforce_loss,
-    rewards,
-    word_log_prob,
-)
-from fcamlib.captioning.model import Captioner, Context, Regions, SmallCNN
-from fcamlib.captioning.packed import read
+from fcamlib.captioning import losses
+from fcamlib.captioning.decoding import greedy, read
+from fcamlib.captioning.model import Captioner, Context, SmallCNN, region_taken
 from fcamlib.config import CaptionModel
 from fcamlib.data.vocabulary import PAD, START
 from fcamlib.errors import UserError
 
 L, D, V = 3, 5, 7
-# Of different lengths, so that padding matters; <start> is 1, <end> 2, <pad> 0.
-TOKENS = torch.tensor([[1, 4, 2, 0], [1, 5, 6, 2]])
+# Of all lengths, not sorted, two of one picture; <start> is 1, <end> 2, <pad> 0.
+TOKENS = torch.tensor([[1, 4, 2, 0, 0, 0], [1, 5, 6, 4, 4, 2], [1, 2, 0, 0, 0, 0], [1, 6, 5, 3, 2, 0]])
+PLACE = torch.tensor([2, 0, 0, 1])
+Take = Callable[[Tensor, int], int]  # attention weights and step -> region
 
 
-def tiny(seed: int = 0, start: str = "mean", sees: str = "region", num_words: int = V, sharp: float = 3.0) -> Captioner:
+def tiny(seed: int = 0, start: str = "mean", sees: str = "region") -> Captioner:
     """A small model in float64 whose attention is far from uniform."""
     config = CaptionModel(
         encoder="features", attention_dim=4, embedding_dim=3, hidden_dim=6, start_state=start, state_sees=sees
     )
-    model = Captioner(config, (L, D), num_words, torch.Generator().manual_seed(seed)).double()
+    model = Captioner(config, (L, D), V, torch.Generator().manual_seed(seed)).double()
     with torch.no_grad():
         for weight in model.parameters():
-            weight.mul_(sharp)
+            weight.mul_(3.0)
     return model
 
 
-def features(batch: int, seed: int = 1, num_regions: int = L) -> Tensor:
-    return torch.randn(batch, num_regions, D, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+def features(number: int) -> Tensor:
+    return torch.randn(number, L, D, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-def enumerated_loss(model: Captioner, regions: Regions, tokens: Tensor) -> Tensor:
-    """The expected cross-entropy per word under hard attention, over all L^T sequences of regions."""
-    batch, length = tokens.shape[0], tokens.shape[1] - 1
-    sequences = torch.cartesian_prod(*[torch.arange(L)] * length)  # (S, T)
-    number, captions = len(sequences), torch.arange(batch).repeat_interleave(len(sequences))
-    tokens, real = tokens[captions], real_words(tokens[captions])
-    output = model(regions.take(captions), tokens, "given", sequences.repeat(batch, 1))
-    # Behind a caption's end the places go through all regions too, where their weights sum to 1.
-    taken = output.log_alpha.gather(2, sequences.repeat(batch, 1)[..., None]).squeeze(2)  # (B S, T)
-    loss = -word_log_prob(output.log_prob, tokens, real).sum(dim=1)
-    return (taken.sum(dim=1).exp() * loss).sum() / (real.sum() / number)
+def by_hand(model: Captioner, x: Tensor, caption: list[int], take: Take | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Log probability of each word, of the region taken and of every region, one caption of a picture `x` alone."""
+    w = dict(model.named_parameters())
+    h, c = torch.tanh(w["start.dense.weight"] @ x.mean(dim=0) + w["start.dense.bias"]).chunk(2)
+    words, places, attention = [], [], []
+    for t, (before, word) in enumerate(itertools.pairwise(caption)):
+        hidden = [w["attention.of_region.weight"] @ r + w["attention.of_region.bias"] for r in x]
+        query = w["attention.of_state.weight"] @ h
+        scores = torch.stack([w["attention.score.weight"][0] @ torch.tanh(own + query) for own in hidden])
+        a = scores.exp() / scores.exp().sum()
+        region = 0 if take is None else take(a.detach(), t)
+        context = sum(weight * own for weight, own in zip(a, x, strict=True)) if take is None else x[region]
+        seen = (
+            torch.cat([w["embedding.weight"][before], context]) if model.sees_region else w["embedding.weight"][before]
+        )
+        i, f, g, o = (
+            w["cell.weight_ih"] @ seen + w["cell.bias_ih"] + w["cell.weight_hh"] @ h + w["cell.bias_hh"]
+        ).chunk(4)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        logits = w["output.weight"] @ torch.cat([h, context]) + w["output.bias"]
+        words.append(logits[word] - logits.exp().sum().log())
+        places.append(a[region].log())
+        attention.append(a.log())
+    return torch.stack(words), torch.stack(places), torch.stack(attention)
 
 
 def flat_gradient(model: Captioner, loss: Tensor) -> Tensor:
@@ -69,218 +74,141 @@ def flat_gradient(model: Captioner, loss: Tensor) -> Tensor:
     return torch.cat([(torch.zeros_like(w) if g is None else g).flatten() for w, g in zip(weights, found, strict=True)])
 
 
-def slow_soft_log_prob(model: Captioner, regions: np.ndarray, caption: list[int]) -> list[float]:
-    """Log probability of each word of one caption, written out with NumPy from the weights alone."""
-    w = {name: value.detach().numpy() for name, value in model.state_dict().items()}
-
-    def sigmoid(x: np.ndarray) -> np.ndarray:
-        return 1 / (1 + np.exp(-x))
-
-    start = np.tanh(w["start.dense.weight"] @ regions.mean(axis=0) + w["start.dense.bias"])
-    size = len(start) // 2
-    h, c = start[:size], start[size:]
-    found = []
-    for before, word in itertools.pairwise(caption):
-        scores = []
-        for region in regions:
-            hidden = np.tanh(
-                w["attention.of_region.weight"] @ region
-                + w["attention.of_region.bias"]
-                + w["attention.of_state.weight"] @ h
-            )
-            scores.append(float(w["attention.score.weight"][0] @ hidden))
-        total = sum(math.exp(s) for s in scores)
-        context = sum(math.exp(s) / total * region for s, region in zip(scores, regions, strict=True))
-        seen = np.concatenate([w["embedding.weight"][before], context])
-        gates = w["cell.weight_ih"] @ seen + w["cell.bias_ih"] + w["cell.weight_hh"] @ h + w["cell.bias_hh"]
-        i, f, g, o = (gates[k * size : (k + 1) * size] for k in range(4))
-        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-        h = sigmoid(o) * np.tanh(c)
-        logits = w["output.weight"] @ np.concatenate([h, context]) + w["output.bias"]
-        found.append(float(logits[word] - np.log(np.exp(logits).sum())))
-    return found
-
-
-def test_soft_attention_equals_a_slow_loop_over_captions_words_and_regions() -> None:
-    model, pictures = tiny(), features(2)
-    output = model(model.regions(pictures), TOKENS, "soft")
-    found = word_log_prob(output.log_prob, TOKENS, real_words(TOKENS))
-    for number, caption in enumerate(TOKENS.tolist()):
-        words = [token for token in caption if token != PAD]
-        expected = slow_soft_log_prob(model, pictures[number].numpy(), words)
-        assert_close(found[number, : len(expected)].tolist(), expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("context", ["soft", "mode", "drawn"])
-def test_a_caption_does_not_depend_on_its_batch(context: Context) -> None:
-    model, pictures = tiny(), features(2)
-    quantiles = torch.tensor([[0.1, 0.8, 0.5], [0.6, 0.3, 0.9]], dtype=torch.float64)
-    together = model(model.regions(pictures), TOKENS, context, quantiles)
-    for number in range(2):
-        alone = model(model.regions(pictures[number : number + 1]), TOKENS[number : number + 1], context,
-                      quantiles[number : number + 1])  # fmt: skip
-        assert_close(together.log_prob[number], alone.log_prob[0], rtol=1e-12, atol=1e-12)
-        assert_close(together.log_alpha[number], alone.log_alpha[0], rtol=1e-12, atol=1e-12)
-
-
-def test_padding_adds_nothing_to_losses_and_gradients() -> None:
-    model, pictures = tiny(), features(2)
-    quantiles = torch.tensor([[0.1, 0.8, 0.5], [0.6, 0.3, 0.9]], dtype=torch.float64)
-    baseline = torch.tensor([-3.0, -2.0, -1.0], dtype=torch.float64)
-
-    def losses(part: slice, length: int) -> tuple[Tensor, Tensor, Tensor, int]:
-        tokens = TOKENS[part, : length + 1]
-        real = real_words(tokens)
-        output = model(model.regions(pictures[part]), tokens, "drawn", quantiles[part, :length])
-        words = word_log_prob(output.log_prob, tokens, real)
-        hard = reinforce_loss(words, place_log_prob(output, real), rewards(words, "rest"), baseline[:length], real)
-        return cross_entropy(words, real), hard, entropy_bonus(output.log_alpha, real), int(real.sum())
-
-    padded = losses(slice(0, 2), 3)
-    first, second = losses(slice(0, 1), 2), losses(slice(1, 2), 3)
-    for whole, one, other in zip(padded[:3], first[:3], second[:3], strict=True):
-        single = (one * first[3] + other * second[3]) / padded[3]
-        assert_close(whole, single, rtol=1e-12, atol=0)
-        assert_close(flat_gradient(model, whole), flat_gradient(model, single), rtol=1e-10, atol=1e-13)
-
-
+@pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("sees", ["region", "word"])
 @pytest.mark.parametrize("context", ["soft", "mode", "drawn"])
-def test_a_packed_pass_equals_reading_word_after_word(context: Context, sees: str) -> None:
-    """Captions of all lengths, not sorted, two of one picture; log probabilities, attention and all gradients."""
-    model, pictures = tiny(sees=sees, sharp=4.0), features(3)
-    tokens = torch.tensor([[1, 4, 2, 0, 0, 0], [1, 5, 6, 4, 4, 2], [1, 2, 0, 0, 0, 0], [1, 6, 5, 3, 2, 0]])
-    place, real = torch.tensor([2, 0, 0, 1]), real_words(tokens)
+def test_reading_a_batch_equals_a_slow_loop_over_captions_and_words(context: Context, sees: str, packed: bool) -> None:
+    """Log probabilities, attention, losses and all gradients: neither padding nor the rest of a batch adds anything."""
+    model, pictures, real = tiny(sees=sees), features(3), losses.real_words(TOKENS)
     quantiles = torch.rand(4, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    found = read(model, model.regions(pictures), place, tokens, context, quantiles)
-    given = torch.ones(4, 5, dtype=torch.bool)  # the caption's own words, but word after word
-    expected = read(model, model.regions(pictures), place, tokens, context, quantiles, given)
-    assert_close(found.words, expected.words, rtol=1e-10, atol=1e-12)
-    assert_close(found.log_alpha[real], expected.log_alpha[real], rtol=1e-10, atol=1e-12)
+    given = None if packed else torch.ones(4, 5, dtype=torch.bool)  # the caption's own words, but word after word
+    found = read(model, model.regions(pictures), PLACE, TOKENS, context, quantiles, given)
     assert (found.places is None) == (context == "soft")
-    losses = []
-    for reading in (found, expected):
-        loss = cross_entropy(reading.words, real) + entropy_bonus(reading.log_alpha, real)
-        losses.append(loss if reading.places is None else loss + (quantiles * reading.places).sum())
-    assert_close(flat_gradient(model, losses[0]), flat_gradient(model, losses[1]), rtol=1e-9, atol=1e-12)
+    words, places, entropy = [], [], []
+    for row, place in enumerate(PLACE.tolist()):
+        takes: dict[Context, Take | None] = {
+            "soft": None,
+            "mode": lambda a, t: int(a.argmax()),
+            "drawn": lambda a, t, row=row: int(torch.searchsorted(a.cumsum(dim=0), quantiles[row, t], right=True)),
+        }
+        caption = [token for token in TOKENS[row].tolist() if token != PAD]
+        own, taken, attention = by_hand(model, pictures[place], caption, takes[context])
+        number = len(caption) - 1
+        assert_close(found.words[row, :number], own, rtol=1e-10, atol=1e-12)
+        assert_close(found.log_alpha[row, :number], attention, rtol=1e-10, atol=1e-12)
+        assert not bool(found.words[row, number:].any())
+        words.append(own)
+        places.append(taken @ quantiles[row, :number])
+        entropy.append(-(attention.exp() * attention).sum())
+    expected = -torch.cat(words).mean() + sum(entropy) / int(real.sum())
+    loss = losses.cross_entropy(found.words, real) + losses.entropy_bonus(found.log_alpha, real)
+    if found.places is not None:
+        loss, expected = loss + (quantiles * found.places).sum(), expected + sum(places)
+    assert_close(loss, expected, rtol=1e-11, atol=0)
+    assert_close(flat_gradient(model, loss), flat_gradient(model, expected), rtol=1e-9, atol=1e-12)
 
 
 def test_a_draw_takes_each_region_as_often_as_its_weight_says() -> None:
-    model, pictures = tiny(), features(1)
-    number = 4_000
-    quantiles = (torch.arange(number, dtype=torch.float64) + 0.5)[:, None] / number
-    tokens = TOKENS[:1, :2].expand(number, -1)
-    output = model(model.regions(pictures).take(torch.zeros(number, dtype=torch.long)), tokens, "drawn", quantiles)
-    assert output.region is not None
-    share = torch.bincount(output.region[:, 0], minlength=L) / number
-    assert_close(share.double(), output.log_alpha[0, 0].exp(), rtol=0, atol=1.0 / number)
+    log_alpha = torch.tensor([0.137, 0.61, 0.253], dtype=torch.float64).log().expand(4_000, -1)
+    region = region_taken(log_alpha, "drawn", (torch.arange(4_000, dtype=torch.float64) + 0.5) / 4_000)
+    assert_close(torch.bincount(region) / 4_000, torch.tensor([0.137, 0.61, 0.253]), rtol=0, atol=1 / 4_000)
 
 
 def estimates(
-    model: Captioner, pictures: Tensor, baseline: Tensor, credit: Credit, groups: int, size: int, scored: bool = True
+    model: Captioner, baseline: Tensor, credit: losses.Credit, groups: int, size: int, scored: bool = True
 ) -> Tensor:
-    """Gradients of the drawn loss, each the mean over `size` draws: (groups, weights); `scored`: both terms."""
-    generator = torch.Generator().manual_seed(7)
-    captions = torch.arange(2).repeat_interleave(size)
-    tokens, regions = TOKENS[captions], model.regions(pictures).take(captions)
-    real = real_words(tokens)
-    found = []
+    """Gradients of the drawn loss of two captions, each the mean over `size` draws; `scored`: of both its terms."""
+    generator, captions = torch.Generator().manual_seed(7), torch.arange(2).repeat_interleave(size)
+    regions, tokens = model.regions(features(2)), TOKENS[:2, :4][captions]
+    real, found = losses.real_words(tokens), []
     for _ in range(groups):
         quantiles = torch.rand(len(tokens), 3, generator=generator, dtype=torch.float64)
-        output = model(regions, tokens, "drawn", quantiles)
-        words, places = word_log_prob(output.log_prob, tokens, real), place_log_prob(output, real)
-        loss = reinforce_loss(words, places if scored else places.detach(), rewards(words, credit), baseline, real)
-        found.append(flat_gradient(model, loss))
+        reading = read(model, regions, captions, tokens, "drawn", quantiles)
+        assert reading.places is not None
+        places = reading.places if scored else reading.places.detach()
+        reward = losses.rewards(reading.words, credit)
+        found.append(flat_gradient(model, losses.reinforce_loss(reading.words, places, reward, baseline, real)))
     return torch.stack(found)
 
 
-def mean_square_of_z(found: Tensor, exact: Tensor) -> float:
-    """1 on average where the mean of `found` estimates `exact` without bias."""
-    error = found.std(dim=0) / math.sqrt(len(found))
-    return float(((found.mean(dim=0) - exact)[error > 1e-12] / error[error > 1e-12]).square().mean())
+def enumerated_gradient(model: Captioner) -> Tensor:
+    """Gradient of the expected cross-entropy per word of the same captions, over all sequences of regions."""
+    total, words = torch.zeros((), dtype=torch.float64), 0
+    for row, picture in enumerate(features(2)):
+        caption = [token for token in TOKENS[row, :4].tolist() if token != PAD]
+        words += len(caption) - 1
+        for sequence in itertools.product(range(L), repeat=len(caption) - 1):
+            own, places, _ = by_hand(model, picture, caption, lambda a, t, sequence=sequence: sequence[t])
+            total = total - places.sum().exp() * own.sum()
+    return flat_gradient(model, total / words)
 
 
 @pytest.mark.parametrize("credit", ["caption", "rest"])
-def test_reinforce_estimates_the_gradient_of_the_enumerated_loss_without_bias(credit: Credit) -> None:
-    model, pictures = tiny(), features(2)
-    exact = flat_gradient(model, enumerated_loss(model, model.regions(pictures), TOKENS))
-    baseline = torch.tensor([-5.0, -4.0, -3.0], dtype=torch.float64)
-    found = estimates(model, pictures, baseline, credit, groups=100, size=200)
-    error = found.std(dim=0) / math.sqrt(len(found))
-    assert bool(((found.mean(dim=0) - exact).abs() <= 4.5 * error + 1e-12).all())
-    assert mean_square_of_z(found, exact) < 2.0
-    without = estimates(model, pictures, baseline, credit, groups=30, size=200, scored=False)
-    assert mean_square_of_z(without, exact) > 10.0, "the test would not see a bias"
+def test_reinforce_estimates_the_gradient_of_the_enumerated_loss_without_bias(credit: losses.Credit) -> None:
+    model, baseline = tiny(), torch.tensor([-5.0, -4.0, -3.0], dtype=torch.float64)
+    exact = enumerated_gradient(model)
+
+    def mean_square_of_z(found: Tensor) -> float:  # 1 on average without bias
+        error = found.std(dim=0) / math.sqrt(len(found))
+        return float(((found.mean(dim=0) - exact)[error > 1e-12] / error[error > 1e-12]).square().mean())
+
+    assert mean_square_of_z(estimates(model, baseline, credit, groups=100, size=200)) < 2.0
+    without = estimates(model, baseline, credit, groups=30, size=200, scored=False)
+    assert mean_square_of_z(without) > 10.0, "the test would not see a bias"
 
 
 def test_a_baseline_that_is_subtracted_lowers_the_variance_and_one_that_is_added_raises_it() -> None:
-    model, pictures = tiny(), features(2)
-    none = torch.zeros(3, dtype=torch.float64)
-    regions = model.regions(pictures)
-    real = real_words(TOKENS)
-    output = model(regions, TOKENS, "drawn", torch.full((2, 3), 0.5, dtype=torch.float64))
-    reward = rewards(word_log_prob(output.log_prob, TOKENS, real), "rest").detach()
-    mean = next_baseline(none, reward, real, 0.0)
-    spread = {
-        name: float(estimates(model, pictures, value, "rest", 40, 20).var(dim=0).sum())
-        for name, value in {"none": none, "subtracted": mean, "added": -mean}.items()
-    }
-    assert spread["subtracted"] < 0.7 * spread["none"] < 0.7 * spread["added"]
+    model, tokens, none = tiny(), TOKENS[:2, :4], torch.zeros(3, dtype=torch.float64)
+    quantiles = torch.full((2, 3), 0.5, dtype=torch.float64)
+    reading = read(model, model.regions(features(2)), torch.arange(2), tokens, "drawn", quantiles)
+    mean = losses.next_baseline(none, losses.rewards(reading.words, "rest"), losses.real_words(tokens), 0.0)
+    without, subtracted, added = (
+        float(estimates(model, value, "rest", 40, 20).var(dim=0).sum()) for value in (none, mean, -mean)
+    )
+    assert subtracted < 0.7 * without < 0.7 * added
 
 
-def test_the_baseline_is_a_moving_average_of_each_place_over_the_captions_that_reach_it() -> None:
+def test_rewards_and_baseline_equal_values_computed_by_hand() -> None:
+    words = torch.tensor([[-1.0, -2.0, -4.0]])
+    assert losses.rewards(words, "caption").tolist() == [[-7.0, -7.0, -7.0]]
+    assert losses.rewards(words, "rest").tolist() == [[-7.0, -6.0, -4.0]]
     reward = torch.tensor([[-1.0, -2.0, 99.0], [-3.0, -4.0, -5.0]])
     real = torch.tensor([[True, True, False], [True, True, True]])
-    found = next_baseline(torch.tensor([0.0, -1.0, -10.0]), reward, real, 0.9)
-    assert_close(found, torch.tensor([-0.2, -1.2, -9.5]))
-    unreached = next_baseline(torch.tensor([0.0, -1.0, -10.0]), reward[:1], real[:1], 0.9)
-    assert float(unreached[2]) == -10.0
+    before = torch.tensor([0.0, -1.0, -10.0])
+    assert_close(losses.next_baseline(before, reward, real, 0.9), torch.tensor([-0.2, -1.2, -9.5]))
+    assert float(losses.next_baseline(before, reward[:1], real[:1], 0.9)[2]) == -10.0, "no caption reaches this place"
 
 
-def test_rewards_are_the_captions_or_its_rest() -> None:
-    words = torch.tensor([[-1.0, -2.0, -4.0]])
-    assert rewards(words, "caption").tolist() == [[-7.0, -7.0, -7.0]]
-    assert rewards(words, "rest").tolist() == [[-7.0, -6.0, -4.0]]
+def test_greedy_takes_the_most_probable_word_and_reports_attention_and_probabilities_of_its_own_steps() -> None:
+    model, pictures = tiny(seed=6), features(5)
+    found = greedy(model, model.regions(pictures), "mode", 6, torch.eye(V, 2, dtype=torch.float64))
+    for row in range(5):
+        said = [START, *found.tokens[row, : int(found.real[row].sum())].tolist()]
+        assert START not in said[1:] and PAD not in said
 
+        def probabilities(number: int, row: int = row, said: list[int] = said) -> list[float]:
+            """Of every word behind the first `number` ones."""
+            said_so_far = said[:number]
+            take = lambda a, t: int(a.argmax())  # noqa: E731
+            return [by_hand(model, pictures[row], [*said_so_far, word], take)[0][-1].exp().item() for word in range(V)]
 
-def test_a_state_that_sees_words_alone_makes_the_expectation_a_sum_over_words() -> None:
-    """Then the regions of other words change nothing, and the L^T sequences fall apart into T sums over L regions."""
-    model, pictures = tiny(sees="word"), features(2)
-    regions, real = model.regions(pictures), real_words(TOKENS)
-    expected = torch.zeros((), dtype=torch.float64)
-    for region in range(L):
-        output = model(regions, TOKENS, "given", torch.full((2, 3), region))
-        words = word_log_prob(output.log_prob, TOKENS, real)
-        expected = expected - (place_log_prob(output, real).exp() * words).sum()
-    assert_close(enumerated_loss(model, regions, TOKENS), expected / real.sum(), rtol=1e-12, atol=0)
-
-
-def names(num_words: int = V) -> Tensor:
-    return torch.eye(num_words, 2, dtype=torch.float64)
-
-
-def test_greedy_reports_words_attention_and_probabilities_of_its_own_steps() -> None:
-    model = tiny(seed=6)
-    regions = model.regions(features(5))
-    found = greedy(model, regions, "mode", 6, names())
-    tokens = torch.cat([torch.full((5, 1), START), found.tokens], dim=1)
-    output = model(regions, tokens, "mode")
-    real = found.real
-    assert_close(found.alpha[real], output.log_alpha.exp()[real], rtol=1e-12, atol=0)
-    assert_close(found.category_prob[real], (output.log_prob.exp() @ names())[real], rtol=1e-12, atol=1e-15)
-    best = torch.stack([sayable(own) for own in output.log_prob.unbind(dim=1)], dim=1).argmax(dim=2)
-    assert bool((found.tokens == best)[real].all())
-    assert not bool(((found.tokens == PAD) | (found.tokens == START))[real].any())
+        for t in range(len(said) - 1):
+            named = probabilities(t + 1)
+            assert max(range(2, V), key=named.__getitem__) == said[t + 1]
+            assert found.category_prob[row, t].tolist() == pytest.approx(named[:2], rel=1e-10)
+        attention = by_hand(model, pictures[row], said, lambda a, t: int(a.argmax()))[2]
+        assert_close(found.alpha[row, : len(said) - 1], attention.exp(), rtol=1e-10, atol=0)
 
 
 def test_scheduled_sampling_feeds_the_models_own_guess_where_it_is_told_to() -> None:
-    model, pictures = tiny(seed=2), features(2)
-    regions = model.regions(pictures)
-    given = torch.zeros(2, 3, dtype=torch.bool)
-    free = model(regions, TOKENS, "soft", given=given)
-    guesses = free.log_prob.argmax(dim=2)
-    fed = torch.cat([TOKENS[:, :1], guesses[:, :2], TOKENS[:, 3:]], dim=1)
-    assert_close(free.log_prob, model(regions, fed, "soft").log_prob, rtol=1e-12, atol=1e-12)
+    model, tokens = tiny(seed=2), TOKENS[1:2]
+    regions, place = model.regions(features(1)), torch.zeros(1, dtype=torch.long)
+    given = torch.tensor([[False, False, True, True, True]])
+    state = model.start(regions.values)
+    guess = model.step(regions, state, tokens[:, 0], "soft")[0].argmax(dim=1)
+    fed = torch.cat([tokens[:, :1], guess[:, None], tokens[:, 2:]], dim=1)
+    found = read(model, regions, place, tokens, "soft", given=given).words
+    assert_close(found[:, 1:], read(model, regions, place, fed, "soft").words[:, 1:], rtol=1e-12, atol=1e-12)
 
 
 def test_a_region_of_the_small_encoder_sees_its_own_surroundings_alone() -> None:
@@ -294,19 +222,20 @@ def test_a_region_of_the_small_encoder_sees_its_own_surroundings_alone() -> None
     assert (int(rows.min()), int(rows.max())) == (12, 27) == (int(columns.min()), int(columns.max()))
 
 
-@pytest.mark.parametrize("start", ["zero", "learned"])
-def test_without_the_mean_region_the_first_attention_query_is_the_same_for_all_pictures(start: str) -> None:
-    model = tiny(start=start)
-    state = model.start(features(2))
-    assert_close(state.hidden[0], state.hidden[1], rtol=0, atol=0)
-    assert not torch.equal(*tiny(start="mean").start(features(2)).hidden.unbind())
+@pytest.mark.parametrize(("start", "is_same"), [("zero", True), ("learned", True), ("mean", False)])
+def test_the_mean_region_alone_tells_the_first_state_about_the_picture(start: str, is_same: bool) -> None:
+    hidden, _ = tiny(start=start).start(features(2))
+    assert torch.equal(hidden[0], hidden[1]) is is_same
 
 
-def test_an_encoder_that_does_not_fit_the_data_is_refused_in_a_sentence() -> None:
-    generator = torch.Generator()
-    with pytest.raises(UserError, match="encoder=smallcnn needs pictures"):
-        Captioner(CaptionModel(encoder="smallcnn"), (4, 5), 9, generator)
-    with pytest.raises(UserError, match="encoder=features does not take pictures"):
-        Captioner(CaptionModel(encoder="features"), (3, 16, 16), 9, generator)
-    with pytest.raises(UserError, match="picture_size=20 does not fit"):
-        Captioner(CaptionModel(encoder="smallcnn"), (3, 20, 20), 9, generator)
+@pytest.mark.parametrize(
+    ("encoder", "shape", "sentence"),
+    [
+        ("smallcnn", (4, 5), "encoder=smallcnn needs pictures"),
+        ("features", (3, 16, 16), "encoder=features does not take pictures"),
+        ("smallcnn", (3, 20, 20), "picture_size=20 does not fit"),
+    ],
+)
+def test_an_encoder_that_does_not_fit_the_data_is_refused(encoder: str, shape: tuple[int, ...], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        Captioner(CaptionModel(encoder=encoder), shape, 9, torch.Generator())

@@ -129,7 +129,7 @@ def test_a_stored_run_is_looked_up_and_a_model_can_be_read_from_it(
     evaluator = CaptionEvaluator(task, "test", 15, caption_training.numerics_of(run.config.training))
     scores = evaluator.evaluate(model, "hard")
     assert scores.summary(task.splits["test"].references)["bleu4"] == run.summary["splits"]["test"]["bleu4"]
-    assert scores.objects.a_z.astype(np.float32).tolist() == run.arrays("scores.npz")["a_z"].tolist()
+    assert scores.objects["a_z"].to_numpy(np.float32).tolist() == run.arrays("scores.npz")["a_z"].tolist()
 
 
 def test_what_is_stored_agrees_with_itself_and_is_whole(finished: list[store.Result]) -> None:
