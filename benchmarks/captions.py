@@ -16,7 +16,7 @@ from torch import Tensor
 from benchmarks.report import in_fresh_process, peak_memory, report, row, seconds, table
 from fcamlib.captioning.decoding import greedy, read
 from fcamlib.captioning.losses import cross_entropy, real_words, reinforce_loss, rewards
-from fcamlib.captioning.model import Captioner, Regions
+from fcamlib.captioning.model import Captioner, Context, Regions
 from fcamlib.config import CaptionModel
 from fcamlib.numerics import PLAIN, reproducible
 
@@ -101,7 +101,8 @@ def step_loss(name: str, model: Captioner, regions: Tensor, tokens: Tensor) -> T
             log_prob, _, _, state = model.step(again, state, tokens[:, t], "soft")
             words.append(log_prob.gather(1, tokens[:, t + 1, None]).squeeze(1))
         return cross_entropy(torch.stack(words, dim=1).masked_fill(~real, 0.0), real)
-    place, context = torch.arange(len(tokens)), "soft" if name == "soft" else "drawn"
+    place = torch.arange(len(tokens))
+    context: Context = "soft" if name == "soft" else "drawn"
     quantiles = torch.rand(real.shape, generator=torch.Generator().manual_seed(0))
     found = read(model, model.regions(regions), place, tokens, context, quantiles)
     if found.places is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -68,6 +69,15 @@ def by_hand(model: Captioner, x: Tensor, caption: list[int], take: Take | None) 
     return torch.stack(words), torch.stack(places), torch.stack(attention)
 
 
+def drawn(quantiles: Tensor) -> Take:
+    """The region at the quantile of each step."""
+    return lambda a, t: int(torch.searchsorted(a.cumsum(dim=0), quantiles[t], right=True))
+
+
+def largest(a: Tensor, t: int) -> int:
+    return int(a.argmax())
+
+
 def flat_gradient(model: Captioner, loss: Tensor) -> Tensor:
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     found = torch.autograd.grad(loss, weights, allow_unused=True, retain_graph=True)
@@ -88,8 +98,8 @@ def test_reading_a_batch_equals_a_slow_loop_over_captions_and_words(context: Con
     for row, place in enumerate(PLACE.tolist()):
         takes: dict[Context, Take | None] = {
             "soft": None,
-            "mode": lambda a, t: int(a.argmax()),
-            "drawn": lambda a, t, row=row: int(torch.searchsorted(a.cumsum(dim=0), quantiles[row, t], right=True)),
+            "mode": largest,
+            "drawn": drawn(quantiles[row]),
         }
         caption = [token for token in TOKENS[row].tolist() if token != PAD]
         own, taken, attention = by_hand(model, pictures[place], caption, takes[context])
@@ -138,7 +148,9 @@ def enumerated_gradient(model: Captioner) -> Tensor:
         caption = [token for token in TOKENS[row, :4].tolist() if token != PAD]
         words += len(caption) - 1
         for sequence in itertools.product(range(L), repeat=len(caption) - 1):
-            own, places, _ = by_hand(model, picture, caption, lambda a, t, sequence=sequence: sequence[t])
+            own, places, _ = by_hand(
+                model, picture, caption, partial(lambda sequence, a, t: int(sequence[t]), sequence)
+            )
             total = total - places.sum().exp() * own.sum()
     return flat_gradient(model, total / words)
 
@@ -188,15 +200,14 @@ def test_greedy_takes_the_most_probable_word_and_reports_attention_and_probabili
 
         def probabilities(number: int, row: int = row, said: list[int] = said) -> list[float]:
             """Of every word behind the first `number` ones."""
-            said_so_far = said[:number]
-            take = lambda a, t: int(a.argmax())  # noqa: E731
-            return [by_hand(model, pictures[row], [*said_so_far, word], take)[0][-1].exp().item() for word in range(V)]
+            before = said[:number]
+            return [by_hand(model, pictures[row], [*before, word], largest)[0][-1].exp().item() for word in range(V)]
 
         for t in range(len(said) - 1):
             named = probabilities(t + 1)
             assert max(range(2, V), key=named.__getitem__) == said[t + 1]
             assert found.category_prob[row, t].tolist() == pytest.approx(named[:2], rel=1e-10)
-        attention = by_hand(model, pictures[row], said, lambda a, t: int(a.argmax()))[2]
+        attention = by_hand(model, pictures[row], said, largest)[2]
         assert_close(found.alpha[row, : len(said) - 1], attention.exp(), rtol=1e-10, atol=0)
 
 
