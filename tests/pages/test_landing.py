@@ -1,0 +1,30 @@
+"""The landing page in a browser: what was found is seen at once, beside a figure that moves, with three ways on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+SITE = Path(__file__).resolve().parents[2] / "book" / "_build" / "html"
+QUOTED = SITE.parents[1] / "notebooks" / "numbers.json"
+
+
+def test_problem_findings_figure_and_ways_on_are_within_the_first_screen(browser: Browser) -> None:
+    if not (path := SITE / "intro.html").is_file():
+        pytest.fail("book/_build/html/intro.html is missing: run `make book` first")
+    page = browser.new_page(viewport={"width": 1300, "height": 900}, reduced_motion="reduce")
+    page.goto(path.as_uri())
+    assert page.locator(".landing ol > li").count() == 4 and page.locator(".landing .planes figure").count() == 4
+    for part in (".landing ol", ".landing .planes", ".ways"):
+        box = page.locator(part).bounding_box()
+        assert box is not None and box["y"] + box["height"] <= 900, part
+    assert page.locator('.landing [data-part="epoch"]').inner_text() == "0", "opens before training"
+    assert [(SITE / link.get_attribute("href")).is_file() for link in page.locator(".ways a").all()] == [True] * 3
+    said = page.locator(".landing").inner_text()
+    quoted = json.loads(QUOTED.read_text("utf-8"))
+    for number in (quoted["saif"]["digits"]["hybrid"], quoted["gain"]["hatexplain"]["saif"], quoted["theory"]["apart"]):
+        assert number in said
+    page.close()
