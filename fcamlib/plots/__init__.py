@@ -11,6 +11,7 @@ from fcamlib.plots.curves import (
     curvature,
     fixed_focus_curves,
     flow_curves,
+    gain_over_switch,
     incentive_over_alpha,
     learning_curves,
     measures_over,

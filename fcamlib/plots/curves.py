@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
 from fcamlib.paradigms import Style, style_of
-from fcamlib.plots.look import INK, PageFigure, empty_card, paradigm_order, require_columns, styled
+from fcamlib.plots.look import CARD, INK, PageFigure, empty_card, paradigm_order, require_columns, styled
 from fcamlib.plots.panels import THIN, dotted, finished, interval_key, panels, paradigm_key, share_axis, tame
 
 METRICS = {"accuracy": "accuracy", "focus_accuracy": "focus accuracy", "saif": "SAIF"}
@@ -23,6 +24,7 @@ FLOW = {"mu": r"margin $\mu$", "nu": r"focus logit $\nu$"}
 RATIOS = {"mu_ratio": r"$\mu'_{LVML}\,/\,\mu'_{HA}$", "nu_ratio": r"$\nu'_{LVML}\,/\,\nu'_{HA}$"}
 CURVATURE = {"largest": "largest eigenvalue", "downward": "downward curvature"}
 COSTS = {"median": "time of a step (ms)", "peak_mb": "peak memory (MB)"}
+GAIN_PANELS = {"saif": "gain in SAIF", "accuracy": "gain in accuracy"}
 FOCUS = {"loss": r"loss $L(\alpha)$", "incentive": r"incentive $I(\alpha)$"}
 ATTENTION = r"attention $\alpha$ on the foreground"
 TAU = 0.8  # the threshold of SAIF that is used everywhere else
@@ -100,6 +102,36 @@ def measures_over(
         ax.set_xticks(places, [f"{place:,.0f}" if place >= 1 and place % 1 == 0 else f"{place:g}" for place in places])
         ax.set_xticks([], minor=True)
     return finished(fig, axes, key)
+
+
+@styled
+def gain_over_switch(gains: pd.DataFrame, rule: Mapping[str, float]) -> PageFigure:
+    """What the hybrid gains on the better of SA and HA, over the share of the epochs before its switch.
+
+    `gains` has a row per task, share in (0, 1) and seed, and the columns saif and accuracy, differences in [-1, 1]:
+    means over seeds, 95 % t-intervals and few seeds as dots. `rule` names for each task the share at which a rule
+    switches, which is marked on the axis.
+    """
+    require_columns(gains, "gains", ("task", "share", "seed", *GAIN_PANELS))
+    names = list(dict.fromkeys(gains["task"]))
+    hues = colormaps["viridis"](np.linspace(0.0, 0.72, len(names)))
+    looks = {
+        name: Style(name=name, label=name, color=to_hex(hue), marker=marker, linestyle="-")
+        for name, hue, marker in zip(names, hues, cycle("osD^vP"), strict=False)
+    }
+    fig, axes = panels(gains, "share", GAIN_PANELS, "share of the epochs before the switch", hue="task", looks=looks,
+                       dense=False, log="x", height=3.8)  # fmt: skip
+    for ax, measure in zip(axes, GAIN_PANELS, strict=True):
+        low = ax.get_ylim()[0]
+        ax.set_ylim(low, None)
+        for name, share in rule.items():
+            shape: Any = {"ms": 9, "mfc": looks[name].color, "mec": CARD, "clip_on": False, "zorder": 5}
+            ax.plot(share, low, looks[name].marker, gid=f"rule-{measure}-{name}", **shape)
+    key: list[Artist] = [dotted(axes, "no gain", y=0.0)]
+    for name, look in looks.items():
+        label = f"{name} (n = {gains.loc[gains['task'] == name, 'seed'].nunique()})".replace("$", r"\$")
+        key.append(Line2D([], [], c=look.color, marker=look.marker, label=label))
+    return finished(fig, axes, key, ncols=3, heading="marks on the axis: where the rule switches" if rule else "")
 
 
 @styled

@@ -134,6 +134,24 @@ def test_saif_over_tau_draws_means_and_the_threshold() -> None:
     assert {r"$\tau$ = 0.8", "$\\frac 漢"} <= set(texts_of(fig))
 
 
+def test_gains_over_the_switch_are_means_with_intervals_and_the_rule_is_marked() -> None:
+    draws = np.random.default_rng(3).normal(0.02, 0.05, (2, 3, 11, 2))
+    keys = pd.MultiIndex.from_product(
+        [["digits", "$x$ 漢"], [0.1, 0.5, 0.9], range(11)], names=["task", "share", "seed"]
+    )
+    gains = pd.DataFrame(draws.reshape(-1, 2), keys, ["saif", "accuracy"]).reset_index()
+    fig = plots.gain_over_switch(gains, {"digits": 0.1, "$x$ 漢": 0.37})
+    for measure, place in (("saif", 0), ("accuracy", 1)):
+        drawn, (bars,) = data_of(fig, f"mean-{measure}-digits"), by_gid(fig, f"band-{measure}-digits")
+        np.testing.assert_allclose(drawn[:, 1], draws[0, ..., place].mean(axis=1))
+        for segment, values in zip(bars.get_segments(), draws[0, ..., place], strict=True):
+            np.testing.assert_allclose(segment[:, 1], t_interval(values)[1:])
+        ((share, low),) = data_of(fig, f"rule-{measure}-$x$ 漢")
+        assert share == 0.37 and low == panel(fig, f"gain in {measure.replace('saif', 'SAIF')}").get_ylim()[0]
+    assert {"no gain", "digits (n = 11)", r"\$x\$ 漢 (n = 11)"} <= set(texts_of(fig))
+    assert_legible(fig)
+
+
 def test_measures_are_drawn_over_the_setting_with_intervals_and_guessing() -> None:
     frame = pd.concat(
         [a_history(3, 1, PARADIGMS[:3]).assign(m=m, accuracy=0.9 - 0.001 * m) for m in (5, 20, 100)]
