@@ -266,26 +266,21 @@ def test_what_is_left_out_is_counted(layout: Layout, caplog: pytest.LogCaptureFi
     ]
 
 
-SHARED = {
-    "images": [picture(3, "train2014") | {"file_name": "COCO_train2014_000000000007.png"}],
-    "annotations": [{"id": 1, "image_id": 3, "caption": "a dog"}],
-}
-WORDS, PICTURE = "annotations/captions_train2014.json", "train2014/COCO_train2014_000000000009.png"
+PICTURE = "train2014/COCO_train2014_000000000009.png"
+WORDS, BOXES = (f"annotations/{kind}_train2014.json" for kind in ("captions", "instances"))
 
 
 @pytest.mark.parametrize(
     ("place", "content", "message"),
     [
         ("train2014", None, "there is no '.*train2014': unpack http://images.cocodataset.org/zips/train2014.zip into"),
-        ("annotations/instances_val2014.json", None, "instances_val2014.json': unpack .*annotations_trainval2014.zip"),
-        (WORDS, b'{"images": [', r"captions_train2014.json': it is not JSON \(EOF while parsing"),
-        (WORDS, b"", "captions_train2014.json' is empty"),
-        (WORDS, b"[]", "captions_train2014.json': it is not a JSON object"),
-        (WORDS, b'{"images": []}', "train2014.json': field annotations: field required"),
-        (WORDS, b'{"images": [], "annotations": []}', "captions_train2014.json' has no picture with a caption"),
+        (BOXES, None, "there is no '.*instances_train2014.json': unpack .*annotations_trainval2014.zip"),
         (PICTURE, None, r"1 of 5 pictures are missing, the first is '.*0009.png': unpack .*/train2014.zip anew"),
-        (PICTURE, b"\x89PNG\r\n\x1a\n broken", r"the picture '.*0009.png' cannot be read \(.*\): mend or remove it"),
+        (PICTURE, b"broken", r"the picture '.*0009.png' cannot be read \(it is no picture\): mend or remove it"),
         (PICTURE, b"P6 40 80 255\n" + bytes(9_600), "png' is 40 x 80 pixels, and its boxes were drawn on 80 x 40"),
+        (WORDS, b'{"images": [', r"captions_train2014.json': it is not JSON \(EOF while parsing"),
+        (WORDS, b'{"images": []}', "captions_train2014.json': field annotations: field required"),
+        (WORDS, b'{"images": [], "annotations": []}', "captions_train2014.json' has no picture with a caption"),
     ],
 )
 def test_missing_and_broken_files_are_one_sentence(
@@ -302,31 +297,28 @@ def test_missing_and_broken_files_are_one_sentence(
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "message"),
+    ("place", "old", "new", "message"),
     [
-        ("captions_train2014 images 0 id", 7, "train2014.json': id 7 stands 2 times in 'images'"),
-        ("instances_train2014 annotations 1 bbox", [1, 2, 3], "instances_train2014.json': field annotations.1.bbox.3"),
-        ("captions_train2014 annotations 3 caption", None, "field annotations.3.caption: input should be a valid str"),
-        ("instances_val2014 categories", CATEGORIES[:1], "train2014 and val2014 have other categories"),
-        ("captions_train2014", SHARED, "image id 3 is in both train2014 and val2014"),
-        ("captions_train2014 images 0 id", 2**63, "field images.0.id: input should be less than 9223372036854775808"),
-        ("captions_train2014 images 0 width", 0, "field images.0.width: input should be greater than or equal to 1"),
-        ("instances_train2014 images 0 width", 10**400, "images.0.width: input should be less than or equal to 100000"),
-        ("instances_train2014 annotations 0 bbox 2", float("inf"), "field annotations.0.bbox.2: input should be"),
-        ("captions_train2014 images 0 file_name", "../secret.png", "file_name '../secret.png' leaves the folder of"),
-        ("captions_train2014 images 0 file_name", "a\0.png", "file_name .* leaves the folder of the pictures"),
+        (WORDS, '"id": 40,', '"id": 7,', "captions_train2014.json': id 7 stands 2 times in 'images'"),
+        (WORDS, '"id": 40,', f'"id": {2**63},', "field images.0.id: input should be less than 9223372036854775808"),
+        (WORDS, '"width": 80', '"width": 0', "field images.0.width: input should be greater than or equal to 1"),
+        (BOXES, '"width": 80', f'"width": {10**400}', "images.0.width: input should be less than or equal to 1000000"),
+        (BOXES, "[20, 10, 30, 20]", "[20, 10, 30]", "instances_train2014.json': field annotations.0.bbox.3"),
+        (BOXES, "[20, 10, 30, 20]", "[20, 10, Infinity, 20]", "field annotations.0.bbox.2: input should be"),
+        (WORDS, '"A dog, number 7."', "null", "field annotations.2.caption: input should be a valid string"),
+        (WORDS, '"COCO_train2014_000000000040.png"', '"../secret.png"', "file_name '../secret.png' leaves the folder"),
+        (WORDS, '"COCO_train2014_000000000040.png"', '"a\\u0000"', "file_name .* leaves the folder of the pictures"),
+        (BOXES, '"dog"', '"wolf"', "train2014 and val2014 have other categories"),
+        (WORDS.replace("train", "val"), 'id": 61,', 'id": 58,', "image id 58 is in both train2014 and val2014"),
     ],
 )
 def test_faults_in_the_annotations_are_one_sentence_with_the_place(
-    layout: Layout, place: str, value: Any, message: str
+    layout: Layout, place: str, old: str, new: str, message: str
 ) -> None:
-    *path, last = (int(part) if part.isdigit() else part for part in place.split())
-    entry: Any = layout.files
-    for part in path:
-        entry = entry[part]
-    entry[last] = value
+    source, file = layout.write(), layout.root / place
+    file.write_text(file.read_text().replace(old, new))
     with pytest.raises(DataError, match=message) as caught:
-        task_of(layout.write())
+        task_of(source)
     assert "\n" not in str(caught.value)
 
 

