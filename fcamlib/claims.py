@@ -30,13 +30,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from numpy.typing import NDArray
 
 from fcamlib.paradigms import label_of
 from fcamlib.verdicts import Criterion, Seeds
 
-Curves = Mapping[str, Float[np.ndarray, "R T"]]
-SAIF_MARGIN, ACCURACY_MARGIN = 0.01, 0.02  # how much less still counts as "at least"
+Curves = Mapping[str, Float[np.ndarray, "R T"]]  # by paradigm
+MARGINS = (0.01, 0.02)  # how much less still counts as "at least": SAIF or attention, accuracy or probability
 MOSTLY = 0.5  # the share from which "is" is meant
 EFFECT = 1.02  # ratio of times from which one is faster
 EARLY, LATE, LAST = 0.2, 0.5, 5  # the first fifth of the epochs; from the middle on; the last measured epochs
@@ -46,20 +45,11 @@ CURVES = {"a_z": "attention on the foreground", "a_z_high": "share with a_z > 0.
 
 @dataclass(frozen=True)
 class Evidence:
-    """Runs of one task, per paradigm: arrays over the same seeds in the same order for all paradigms.
+    """Runs of one task: by paradigm, arrays over the same seeds in the same order; what is not known is left out.
 
-    Parameters
-    ----------
-    accuracy, saif : paradigm -> (R,)
-        On test data at the end; of captions `accuracy_name` takes accuracy's place.
-    curves : measure -> paradigm -> (R, T)
-        After each measured epoch on test data: a_z (mean attention on the foreground), a_z_high (share with more than
-        0.8), focus_accuracy; those that are known.
-    confidence : paradigm -> (R, 5, 5)
-        Percent per [largest attention, largest class probability] in fifths; empty where it is not known.
-    unfinished : paradigm -> str
-        Why nothing can be said about the end of its training; empty where something can.
-    accuracy_name : str
+    `accuracy` (of captions what `accuracy_name` says) and `saif` (R,) on test data at the end; `curves` (R, T) of each
+    measure in `CURVES` after each measured epoch; `confidence` (R, 5, 5) in percent per [largest attention, largest
+    class probability] in fifths; `unfinished` says why nothing can be said about the end of a training.
     """
 
     accuracy: Mapping[str, Seeds]
@@ -68,17 +58,12 @@ class Evidence:
     confidence: Mapping[str, Float[np.ndarray, "R A P"]] = field(default_factory=dict)
     unfinished: Mapping[str, str] = field(default_factory=dict)
     accuracy_name: str = "accuracy"
+    paradigms = property(lambda self: set(self.accuracy))
 
-    @property
-    def paradigms(self) -> set[str]:
-        """The paradigms that were run."""
-        return set(self.accuracy)
-
-    def shares(self, paradigm: str) -> dict[str, Seeds]:
+    def shares(self, paradigm: str) -> tuple[Seeds, Seeds, Seeds]:
         """Shares with a sure focus, a sure prediction, and this with an unsure focus; empty where not recorded."""
         cells = self.confidence.get(paradigm, np.empty((0, 5, 5))) / 100
-        parts = {"focus": cells[:, 4, :], "prediction": cells[:, :, 4], "blurred": cells[:, 1:4, 4]}
-        return {name: part.sum(axis=1) for name, part in parts.items()}
+        return cells[:, 4, :].sum(axis=1), cells[:, :, 4].sum(axis=1), cells[:, 1:4, 4].sum(axis=1)
 
 
 @dataclass(frozen=True)
@@ -87,19 +72,12 @@ class Incentives:
 
     alphas: Float[np.ndarray, " A"]
     of: Mapping[str, Float[np.ndarray, "R A"]]
-
-    @property
-    def paradigms(self) -> set[str]:
-        """The paradigms that were trained."""
-        return set(self.of)
+    paradigms = property(lambda self: set(self.of))
 
 
 @dataclass(frozen=True)
 class Paths:
-    """Trajectories of the linear model at the same rising times (T,): margin and focus logit, paradigm -> (R, T).
-
-    The gradient flow is exact and has one row.
-    """
+    """Trajectories of the linear model at the same rising times: margin and focus logit; the exact flow has one row."""
 
     times: Float[np.ndarray, " T"]
     mu: Curves
@@ -107,11 +85,7 @@ class Paths:
     num_segments: int
     num_classes: int
     is_exact: bool = False
-
-    @property
-    def paradigms(self) -> set[str]:
-        """The paradigms that moved."""
-        return set(self.nu)
+    paradigms = property(lambda self: set(self.nu))
 
 
 def is_flat(loss: Float[np.ndarray, " T"]) -> bool:
@@ -121,79 +95,75 @@ def is_flat(loss: Float[np.ndarray, " T"]) -> bool:
     return len(loss) >= LAST and bool(before - end <= FLAT * (loss[0] - end))
 
 
+# --- criteria on runs -----------------------------------------------------------------------------------------------
+
+
 def at_end(curves: Float[np.ndarray, "R T"]) -> Seeds:
     """Mean over the last five measured epochs."""
     return curves[:, -LAST:].mean(axis=1)
 
 
-# --- criteria on runs -----------------------------------------------------------------------------------------------
+def _until(curves: Float[np.ndarray, "R T"], share: float) -> Float[np.ndarray, "R S"]:
+    return curves[:, : max(1, round(share * curves.shape[1]))]
 
 
-def _early(curves: NDArray[np.float64]) -> Seeds:
-    """Mean over the first fifth of the epochs: how fast a quantity rises."""
-    return curves[:, : max(1, round(EARLY * curves.shape[1]))].mean(axis=1)
+WHEN: dict[str, Callable[[Float[np.ndarray, "R T"]], Seeds]] = {
+    "early": lambda curves: _until(curves, EARLY).mean(axis=1),
+    "late gain in": lambda curves: at_end(curves) - at_end(_until(curves, LATE)),
+    "final": at_end,
+}
 
 
-def _late_gain(curves: NDArray[np.float64]) -> Seeds:
-    """The end less the middle of training."""
-    return at_end(curves) - at_end(curves[:, : max(1, round(LATE * curves.shape[1]))])
-
-
-def _over_epochs(
-    e: Evidence, when: str, of: Callable[[NDArray[np.float64]], Seeds], more: str, less: str, late: bool
-) -> list[Criterion]:
-    """A difference of paradigms in the mean attention on the foreground, and beside it in the other measures.
-
-    Focus accuracy is judged where the attention was not recorded.
-    """
+def _lead(e: Evidence, when: str, more: str, less: str) -> list[Criterion]:
+    """A difference of paradigms in the first of the known curves, and beside it in the others."""
     known = [name for name in CURVES if name in e.curves]
+    unfinished = "" if when == "early" else e.unfinished.get(more) or e.unfinished.get(less, "")
     return [
         Criterion(
             f"{when} {CURVES[name]}, {label_of(more)} - {label_of(less)}",
-            of(e.curves[name][more]) - of(e.curves[name][less]),
-            untested=(e.unfinished.get(more) or e.unfinished.get(less, "")) if late else "",
+            WHEN[when](e.curves[name][more]) - WHEN[when](e.curves[name][less]),
+            untested=unfinished,
             is_judged=name == known[0],
         )
         for name in known
     ]
 
 
-def _early_and_late(
-    e: Evidence, early: tuple[str, str], late: tuple[str, str], when: str = "final", of: Callable[..., Seeds] = at_end
-) -> list[Criterion]:
-    """One paradigm leads another early, and one another late, when the training of both has ended."""
-    return _over_epochs(e, "early", _early, *early, late=False) + _over_epochs(e, when, of, *late, late=True)
-
-
-def _hybrid_wins(e: Evidence) -> list[Criterion]:
+def _hybrid_wins(measures: Mapping[str, Mapping[str, Seeds]], is_exact: bool = False) -> list[Criterion]:
+    """Two measures of the hybrid less those of the better of SA and HA."""
     return [
-        Criterion(f"{name}, hybrid - better of SA and HA", of["hybrid"] - np.maximum(of["soft"], of["hard"]), -margin)
-        for name, of, margin in (("SAIF", e.saif, SAIF_MARGIN), (e.accuracy_name, e.accuracy, ACCURACY_MARGIN))
+        Criterion(
+            f"{name}, hybrid - better of SA and HA",
+            of["hybrid"] - np.maximum(of["soft"], of["hard"]),
+            bound=-margin,
+            is_exact=is_exact,
+        )
+        for (name, of), margin in zip(measures.items(), MARGINS, strict=True)
     ]
 
 
-def _soft_predicts_without_focus(e: Evidence) -> list[Criterion]:
-    soft, lvml = e.shares("soft"), e.shares("lvml")
+def _soft_lacks_focus(e: Evidence) -> list[Criterion]:
+    (focus, prediction, blurred), (*_, blurred_by_lvml) = e.shares("soft"), e.shares("lvml")
     return [
-        Criterion("SA: share with max p > 0.8 - share with max a > 0.8", soft["prediction"] - soft["focus"]),
-        Criterion("share with max p > 0.8 and max a of 0.2 to 0.8, SA - LVML", soft["blurred"] - lvml["blurred"]),
+        Criterion("SA: share with max p > 0.8 - share with max a > 0.8", prediction - focus),
+        Criterion("share with max p > 0.8 and max a of 0.2 to 0.8, SA - LVML", blurred - blurred_by_lvml),
     ]
 
 
 def _hard_focus_is_sure(e: Evidence) -> list[Criterion]:
-    hard, soft = e.shares("hard")["focus"], e.shares("soft")["focus"]
+    focus, *_ = e.shares("hard")
     return [
-        Criterion("HA's share with max a > 0.8", hard, MOSTLY, is_share=True),
-        Criterion("that share, HA - SA", hard - soft),
+        Criterion("HA's share with max a > 0.8", focus, MOSTLY, is_share=True),
+        Criterion("that share, HA - SA", focus - e.shares("soft")[0]),
     ]
 
 
 def _lvml_is_sure_of_both(e: Evidence) -> list[Criterion]:
-    lvml, soft = e.shares("lvml"), e.shares("soft")
+    focus, prediction, _ = e.shares("lvml")
     return [
-        Criterion("LVML's share with max a > 0.8", lvml["focus"], MOSTLY, is_share=True),
-        Criterion("LVML's share with max p > 0.8", lvml["prediction"], MOSTLY, is_share=True),
-        Criterion("the share by max a, LVML - SA", lvml["focus"] - soft["focus"]),
+        Criterion("LVML's share with max a > 0.8", focus, MOSTLY, is_share=True),
+        Criterion("LVML's share with max p > 0.8", prediction, MOSTLY, is_share=True),
+        Criterion("the share by max a, LVML - SA", focus - e.shares("soft")[0]),
     ]
 
 
@@ -202,23 +172,21 @@ def _lvml_is_sure_of_both(e: Evidence) -> list[Criterion]:
 
 def _trend(e: Incentives, paradigm: str, sign: int) -> list[Criterion]:
     """Slope of the incentive over alpha in each seed, with and without alpha = 1; from end to end beside it."""
-    label, says, values = label_of(paradigm), {1: "rise", -1: "fall"}[sign], e.of[paradigm]
-    inner = e.alphas < 1
-    parts = [("", np.ones_like(inner))] + ([(" below alpha = 1", inner)] if inner.sum() > 1 and not inner.all() else [])
-    criteria = []
-    for where, chosen in parts:
-        centred = e.alphas[chosen] - e.alphas[chosen].mean()
-        slope = values[:, chosen] @ centred / (centred @ centred)
-        criteria.append(Criterion(f"{label}: mean {says} per unit of alpha{where}", sign * slope))
-    ends = sign * (values[:, -1] - values[:, 0])
-    return [*criteria, Criterion(f"{label}: {says} from end to end", ends, is_judged=False)]
+    label, says, values = label_of(paradigm), {1: "rise", -1: "fall"}[sign], sign * e.of[paradigm]
+    parts, inner = {"": e.alphas <= 1}, e.alphas < 1
+    if 1 < inner.sum() < len(inner):
+        parts[" below alpha = 1"] = inner
+    slopes = {where: np.polyfit(e.alphas[chosen], values[:, chosen].T, 1)[0] for where, chosen in parts.items()}
+    return [
+        *(Criterion(f"{label}: mean {says} per unit of alpha{where}", slope) for where, slope in slopes.items()),
+        Criterion(f"{label}: {says} from end to end", values[:, -1] - values[:, 0], is_judged=False),
+    ]
 
 
 def _lvml_is_above_both(e: Incentives) -> list[Criterion]:
-    soft, hard, lvml = (e.of[name] for name in ("soft", "hard", "lvml"))
     return [
-        Criterion("at the smallest alpha, LVML - HA", lvml[:, 0] - hard[:, 0]),
-        Criterion("at the largest alpha, LVML - SA", lvml[:, -1] - soft[:, -1]),
+        Criterion("at the smallest alpha, LVML - HA", e.of["lvml"][:, 0] - e.of["hard"][:, 0]),
+        Criterion("at the largest alpha, LVML - SA", e.of["lvml"][:, -1] - e.of["soft"][:, -1]),
     ]
 
 
@@ -226,39 +194,33 @@ def time_to(level: float, times: Float[np.ndarray, " T"], values: Float[np.ndarr
     """When each row first reaches a level, linearly between times; the last time where it never does."""
     found = []
     for row in values:
-        reached = np.flatnonzero(row >= level)
-        if len(reached) == 0 or reached[0] == 0:
-            found.append(times[-1] if len(reached) == 0 else times[0])
-            continue
-        after = reached[0]
-        share = (level - row[after - 1]) / (row[after] - row[after - 1])
-        found.append(times[after - 1] + share * (times[after] - times[after - 1]))
+        after = int(np.argmax(row >= level))
+        step = slice(max(after - 1, 0), after + 1)
+        found.append(np.interp(level, row[step], times[step]) if row[after] >= level else times[-1])
     return np.array(found)
 
 
 def _faster(p: Paths, fast: str, slow: str, what: str, curves: Curves, level: float) -> Criterion:
     """The ratio of the times at which two paradigms reach a level; with less than 2 % between them none is faster."""
-    times = {name: time_to(level, p.times, curves[name]) for name in (fast, slow)}
-    late = any((curves[name].max(axis=1) < level).any() for name in times)
-    name = f"time to {what}, {label_of(slow)} / {label_of(fast)}"
-    reason = "it is not reached in this time" if late else ""
-    if not times[fast].all():  # with two segments alpha is 1/2 before any training
-        return Criterion(
-            name, np.ones_like(times[fast]), EFFECT, is_exact=p.is_exact, untested="it holds from the start"
-        )
-    return Criterion(name, times[slow] / times[fast], EFFECT, is_exact=p.is_exact, untested=reason)
+    soon, late = (time_to(level, p.times, curves[name]) for name in (fast, slow))
+    name, untested = f"time to {what}, {label_of(slow)} / {label_of(fast)}", ""
+    if any((curves[paradigm].max(axis=1) < level).any() for paradigm in (fast, slow)):
+        untested = "it is not reached in this time"
+    if not soon.all():  # with two segments alpha is 1/2 before any training
+        soon, late, untested = np.ones_like(soon), np.ones_like(soon), "it holds from the start"
+    return Criterion(name, late / soon, EFFECT, is_exact=p.is_exact, untested=untested)
 
 
 def _focuses_faster(p: Paths, fast: str, slow: str) -> Criterion:
     return _faster(p, fast, slow, "alpha = 1/2", p.nu, float(np.log(p.num_segments - 1)))
 
 
-def _ends_above(p: Paths, more: str, less: str, since: float = 0.0) -> Criterion:
-    """Final focus logit of one paradigm less that of another, or what both gained since a share of the time."""
-    start = int(np.searchsorted(p.times, since * p.times[-1])) if since else 0
-    gains = {name: p.nu[name][:, -1] - (p.nu[name][:, start] if since else 0.0) for name in (more, less)}
-    what = "gain of the focus logit in the second half" if since else "final focus logit"
-    return Criterion(f"{what}, {label_of(more)} - {label_of(less)}", gains[more] - gains[less], is_exact=p.is_exact)
+def _ends_above(p: Paths, more: str, less: str, is_gain: bool = False) -> Criterion:
+    """Final focus logit of one paradigm less that of another, or what both gained in the second half of the time."""
+    middle = int(np.searchsorted(p.times, LATE * p.times[-1]))
+    ends = [p.nu[name][:, -1] - is_gain * p.nu[name][:, middle] for name in (more, less)]
+    what = "gain of the focus logit in the second half" if is_gain else "final focus logit"
+    return Criterion(f"{what}, {label_of(more)} - {label_of(less)}", ends[0] - ends[1], is_exact=p.is_exact)
 
 
 def _lvml_is_first(p: Paths) -> list[Criterion]:
@@ -269,16 +231,11 @@ def _lvml_is_first(p: Paths) -> list[Criterion]:
 def _hybrid_wins_in_theory(p: Paths) -> list[Criterion]:
     """Attention on the foreground, and probability of the label as each paradigm predicts from a correct focus."""
     alpha, prob = {}, {}
-    for name in ("soft", "hard", "hybrid"):
+    for name in _HYBRID:
         alpha[name] = 1 / (1 + (p.num_segments - 1) * np.exp(-p.nu[name][:, -1]))
         margin = p.mu[name][:, -1] * (alpha[name] if name == "soft" else 1.0)
         prob[name] = 1 / (1 + (p.num_classes - 1) * np.exp(-margin))
-    found = (("final attention", alpha, SAIF_MARGIN), ("final probability of the label", prob, ACCURACY_MARGIN))
-    return [
-        Criterion(f"{what}, hybrid - better of SA and HA", of["hybrid"] - np.maximum(of["soft"], of["hard"]), -margin,
-                  is_exact=p.is_exact)
-        for what, of, margin in found
-    ]  # fmt: skip
+    return _hybrid_wins({"final attention": alpha, "final probability of the label": prob}, p.is_exact)
 
 
 # --- the claims -----------------------------------------------------------------------------------------------------
@@ -288,7 +245,6 @@ def _hybrid_wins_in_theory(p: Paths) -> list[Criterion]:
 class Claim:
     """A statement of the paper, and how each kind of evidence measures it: kind -> (paradigms needed, criteria)."""
 
-    id: str
     statement: str
     measured: Mapping[type, tuple[tuple[str, ...], Callable[[Any], list[Criterion]]]]
 
@@ -300,32 +256,32 @@ class Claim:
 
 _TWO, _THREE, _LVML, _HYBRID = ("soft", "hard"), ("soft", "hard", "lvml"), ("soft", "lvml"), ("soft", "hard", "hybrid")
 CLAIMS = {
-    claim.id: claim
-    for claim in (
-        Claim("D1", "under SA the focus improves first, then stalls",
-              {Evidence: (_TWO, lambda e: _early_and_late(e, _TWO, ("hard", "soft"), "late gain in", _late_gain)),
-               Paths: (_TWO, lambda p: [_focuses_faster(p, "soft", "hard"), _ends_above(p, "hard", "soft", LATE)])}),
-        Claim("D2", "under HA the focus starts slowly, then overtakes",
-              {Evidence: (_TWO, lambda e: _early_and_late(e, _TWO, ("hard", "soft"))),
-               Paths: (_TWO, lambda p: [_focuses_faster(p, "soft", "hard"), _ends_above(p, "hard", "soft")])}),
-        Claim("D3", "LVML combines both",
-              {Evidence: (_THREE, lambda e: _early_and_late(e, ("lvml", "hard"), ("lvml", "soft"))),
-               Paths: (_THREE, lambda p: [_focuses_faster(p, "lvml", "hard"), _ends_above(p, "lvml", "soft")])}),
-        Claim("D4", "the classification model converges faster under LVML than under SA and HA",
-              {Paths: (_THREE, _lvml_is_first)}),
-        Claim("S1", "SA predicts confidently, its focus is often unsure",
-              {Evidence: (_LVML, _soft_predicts_without_focus)}),
-        Claim("S2", "HA's focus is confidently right or confidently wrong",
-              {Evidence: (_TWO, _hard_focus_is_sure)}),
-        Claim("S3", "LVML is confident in both", {Evidence: (_LVML, _lvml_is_sure_of_both)}),
-        Claim("H1", "the hybrid's SAIF is at least SA's and HA's at no loss of accuracy",
-              {Evidence: (_HYBRID, _hybrid_wins), Paths: (_HYBRID, _hybrid_wins_in_theory)}),
-        Claim("I1", "SA's incentive to focus falls with the attention on the foreground",
-              {Incentives: (("soft",), lambda e: _trend(e, "soft", -1))}),
-        Claim("I2", "HA's incentive rises with it", {Incentives: (("hard",), lambda e: _trend(e, "hard", 1))}),
-        Claim("I3", "LVML's incentive is above HA's at little attention and above SA's at much",
-              {Incentives: (_THREE, _lvml_is_above_both)}),
-    )
+    "D1": Claim(
+        "under SA the focus improves first, then stalls",
+        {Evidence: (_TWO, lambda e: _lead(e, "early", "soft", "hard") + _lead(e, "late gain in", "hard", "soft")),
+         Paths: (_TWO, lambda p: [_focuses_faster(p, "soft", "hard"), _ends_above(p, "hard", "soft", is_gain=True)])}),
+    "D2": Claim(
+        "under HA the focus starts slowly, then overtakes",
+        {Evidence: (_TWO, lambda e: _lead(e, "early", "soft", "hard") + _lead(e, "final", "hard", "soft")),
+         Paths: (_TWO, lambda p: [_focuses_faster(p, "soft", "hard"), _ends_above(p, "hard", "soft")])}),
+    "D3": Claim(
+        "LVML combines both",
+        {Evidence: (_THREE, lambda e: _lead(e, "early", "lvml", "hard") + _lead(e, "final", "lvml", "soft")),
+         Paths: (_THREE, lambda p: [_focuses_faster(p, "lvml", "hard"), _ends_above(p, "lvml", "soft")])}),
+    "D4": Claim("the classification model converges faster under LVML than under SA and HA",
+                {Paths: (_THREE, _lvml_is_first)}),
+    "S1": Claim("SA predicts confidently, its focus is often unsure", {Evidence: (_LVML, _soft_lacks_focus)}),
+    "S2": Claim("HA's focus is confidently right or confidently wrong", {Evidence: (_TWO, _hard_focus_is_sure)}),
+    "S3": Claim("LVML is confident in both", {Evidence: (_LVML, _lvml_is_sure_of_both)}),
+    "H1": Claim(
+        "the hybrid's SAIF is at least SA's and HA's at no loss of accuracy",
+        {Evidence: (_HYBRID, lambda e: _hybrid_wins({"SAIF": e.saif, e.accuracy_name: e.accuracy})),
+         Paths: (_HYBRID, _hybrid_wins_in_theory)}),
+    "I1": Claim("SA's incentive to focus falls with the attention on the foreground",
+                {Incentives: (("soft",), lambda e: _trend(e, "soft", -1))}),
+    "I2": Claim("HA's incentive rises with it", {Incentives: (("hard",), lambda e: _trend(e, "hard", 1))}),
+    "I3": Claim("LVML's incentive is above HA's at little attention and above SA's at much",
+                {Incentives: (_THREE, _lvml_is_above_both)}),
 }  # fmt: skip
 
 
@@ -341,12 +297,13 @@ def hybrid_gains(history: pd.DataFrame, by: Sequence[str]) -> dict[tuple[Any, ..
     """
     rows = history[history["paradigm"].isin(_HYBRID)]
     if "soft_share" in by:
-        shares = np.sort(rows.loc[rows["paradigm"] == "hybrid", "soft_share"].unique())
-        others = rows[rows["paradigm"] != "hybrid"]
-        rows = pd.concat([rows[rows["paradigm"] == "hybrid"], *(others.assign(soft_share=share) for share in shares)])
+        hybrid, others = rows[rows["paradigm"] == "hybrid"], rows[rows["paradigm"] != "hybrid"]
+        rows = pd.concat(
+            [hybrid, *(others.assign(soft_share=share) for share in np.sort(hybrid["soft_share"].unique()))]
+        )
     found = {}
     for key, group in rows.groupby(list(by), sort=False):
-        wide = group.pivot(index="seed", columns="paradigm", values=["saif", "accuracy"]).dropna()
-        of = {m: {p: wide[m][p].to_numpy(dtype=np.float64) for p in _HYBRID} for m in ("accuracy", "saif")}
-        found[key] = _hybrid_wins(Evidence(of["accuracy"], of["saif"]))
+        wide = group.pivot(index="seed", columns="paradigm", values=["saif", "accuracy"]).dropna().astype(float)
+        of = {measure: {name: wide[measure][name].to_numpy() for name in _HYBRID} for measure in ("saif", "accuracy")}
+        found[key] = _hybrid_wins({"SAIF": of["saif"], "accuracy": of["accuracy"]})
     return found

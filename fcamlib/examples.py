@@ -34,12 +34,7 @@ def _kept(runs: Sequence[Result]) -> dict[str, dict[str, np.ndarray]]:
 def gallery(runs: Sequence[Result], count: int = 3) -> dict[str, Any]:
     """The arguments of `plots.attention_gallery`: the first test instances as each paradigm's model sees them.
 
-    Takes the runs of the smallest seed, whose instances all paradigms share.
-
-    Raises
-    ------
-    UserError
-        Where the runs kept no examples, since an instance is too large.
+    Takes the runs of the smallest seed, whose instances all paradigms share; `UserError` where they kept no examples.
     """
     found = _kept(runs)
     shared = next(iter(found.values()))
@@ -69,19 +64,9 @@ def captions(runs: Sequence[Result], example: int) -> dict[str, Any]:
 
 
 def word_attention(runs: Sequence[Result], place: int = 0) -> pd.DataFrame:
-    """Attention of each paradigm on the words of one generated test post, runs of the smallest seed.
+    """Attention of each paradigm on the words of the test post number `place` with a rationale, of the smallest seed.
 
-    Parameters
-    ----------
-    runs : sequence of runs
-        With weights, of one task.
-    place : int
-        Which of the test posts with a rationale.
-
-    Raises
-    ------
-    UserError
-        For any other source than `keywords`: real posts are never shown.
+    The runs need weights; real posts are never shown, so `UserError` for any source but `keywords`.
     """
     from fcamlib.data.text import text_words
     from fcamlib.evaluation import evaluating, outputs
@@ -116,16 +101,19 @@ def posts_table(task: SDCTask) -> pd.DataFrame:
     rows = []
     for split, data in task.splits.items():
         mask = torch.ones_like(data.foreground) if data.mask is None else data.mask
-        length = mask.sum(dim=1).double()
-        known = data.has_foreground
-        share = (data.foreground.sum(dim=1) / mask.sum(dim=1))[known]
+        length, known = mask.sum(dim=1).double(), data.has_foreground
+        share = (data.foreground.sum(dim=1) / length)[known]
         counts = torch.bincount(data.label, minlength=len(task.class_names)).tolist()
-        unknown = (data.segments.eq(0) & mask).sum() / mask.sum()
         rows.append(
-            {"split": split, "posts": len(data), "words a post": round(float(length.mean()), 1)}
-            | {"longest": int(length.max()), "unknown words": f"{float(unknown):.1%}"}
-            | dict(zip(task.class_names, counts, strict=True))
-            | {"with rationale": int(known.sum())}
-            | {"marked words": f"{float(share.mean()):.0%}" if bool(known.any()) else "none"}
+            {
+                "split": split,
+                "posts": len(data),
+                "words a post": round(float(length.mean()), 1),
+                "longest": int(length.max()),
+                "unknown words": f"{float((data.segments.eq(0) & mask).sum() / mask.sum()):.1%}",
+                **dict(zip(task.class_names, counts, strict=True)),
+                "with rationale": int(known.sum()),
+                "marked words": f"{float(share.mean()):.0%}" if bool(known.any()) else "none",
+            }
         )
     return pd.DataFrame(rows).set_index("split")

@@ -79,29 +79,28 @@ def provenance(numerics: Any) -> dict[str, Any]:
 
 
 def figure_record(
-    notebook: str,
-    results: Mapping[str, Sequence[Result[Any]]],
-    parameters: Mapping[str, Any] | None = None,
+    notebook: str, results: Mapping[str, Sequence[Result[Any]]], parameters: Mapping[str, Any] | None = None
 ) -> dict[str, object]:
     """What a figure was drawn from, as JSON beside it.
 
-    Parameters
-    ----------
-    notebook : str
-        Name of the notebook, without folder and ending.
-    results : mapping
-        Title of each data set or task -> the results that the figure shows.
-    parameters : mapping, optional
-        Parameters of the notebook that differ from its defaults; they become part of the command.
+    `results` maps the title of each data set or task to the results that the figure shows; `parameters` of the notebook
+    that differ from its defaults become part of the command.
     """
     given = "".join(f" -p {name} {shlex.quote(_text(value))}" for name, value in (parameters or {}).items())
+    computed: list[dict[str, object]] = []
+    for title, group in results.items():
+        for recorded in (True, False):
+            sources = [result.summary["provenance"] for result in group if result.is_recorded == recorded]
+            if sources:
+                places = {f"{name}s": sorted({source[name] for source in sources}) for name in ("commit", "date")}
+                computed.append({"data": title, "recorded": recorded, **places})
     shown = [result for group in results.values() for result in group]
     return {
         "notebook": f"notebooks/{notebook}.ipynb",
         "runs": sorted({result.folder.name for result in shown}),
         "commits": sorted({result.summary["provenance"]["commit"] for result in shown}),
         "data": list(results),
-        "computed": [entry for title, group in results.items() for entry in _computed(title, group)],
+        "computed": computed,
         "rerun": f"papermill notebooks/{notebook}.ipynb out.ipynb{given}",
     }
 
@@ -109,14 +108,3 @@ def figure_record(
 def _text(value: Any) -> str:
     """A parameter as papermill's `-p` reads it."""
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _computed(title: str, results: Sequence[Result[Any]]) -> list[dict[str, object]]:
-    """When and from which commit the results of one title were computed: recorded ones, then the others."""
-    entries: list[dict[str, object]] = []
-    for recorded in (True, False):
-        sources = [result.summary["provenance"] for result in results if result.is_recorded == recorded]
-        if sources:
-            places = {f"{name}s": sorted({source[name] for source in sources}) for name in ("commit", "date")}
-            entries.append({"data": title, "recorded": recorded, **places})
-    return entries

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -24,9 +23,8 @@ NO_LONGER_KEPT = ("summary/splits/train/saif_curve", "summary/splits/validation/
 DIGITS = 5e-4  # of measures as they are printed
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Comparison of a result with its record: how many values, the largest absolute difference, and its place.
+class Difference(NamedTuple):
+    """How many values were compared, the largest absolute difference, and its place.
 
     A value that one of both lacks, and a text that differs, counts as an infinite difference.
     """
@@ -65,24 +63,24 @@ def _apart(one: np.ndarray, other: np.ndarray | None) -> float:
     """Largest absolute difference of two arrays; 0 where both lack a number."""
     if other is None or len(one) != len(other):
         return np.inf
-    if one.dtype.kind in "biuf" and other.dtype.kind in "biuf":
-        gaps = np.abs(one.astype(float) - other.astype(float))
-        gaps[np.isnan(one.astype(float)) & np.isnan(other.astype(float))] = 0.0
+    if {one.dtype.kind, other.dtype.kind} <= set("biuf"):
+        one, other = one.astype(float), other.astype(float)
+        gaps = np.where(np.isnan(one) & np.isnan(other), 0.0, np.abs(one - other))
         return float(np.nan_to_num(gaps, nan=np.inf).max(initial=0.0))
     return 0.0 if list(map(str, one)) == list(map(str, other)) else np.inf
 
 
 def within_seeds(record: Result[Any], found: Result[Any]) -> bool:
     """Whether the final test measures agree in their printed digits, or within the recorded spread over seeds."""
+    seed, kind = getattr(record.config, "seed", None), type(record.config)
     alike = [
-        other
-        for other in store.every(type(record.config), recorded=True)
-        if getattr(record.config, "seed", None) is not None
-        and other.config.model_copy(update={"seed": record.config.seed}) == record.config
+        _values(other)
+        for other in store.every(kind, recorded=True)
+        if seed is not None and other.config.model_copy(update={"seed": seed}) == record.config
     ]
     recorded, computed = _values(record), _values(found)
     for name in (name for name in recorded if name.startswith("summary/splits/test/") and name.count("/") == 3):
-        spread = np.ptp([_values(other)[name] for other in alike]) if len(alike) > 1 else 0.0
+        spread = np.ptp([other[name] for other in alike]) if len(alike) > 1 else 0.0
         if _apart(recorded[name], computed.get(name)) > max(DIGITS, spread):
             return False
     return bool(len(alike) > 1 or difference(record, found).largest < DIGITS)
@@ -93,16 +91,16 @@ def chosen(patterns: tuple[str, ...]) -> list[Result[Any]]:
     known = {result.folder.name: result for result in store.survey(paths.recorded_dir())}
     if not known:
         raise UserError("no results are recorded here: `fcam rerun` needs a source checkout.")
-    matching: dict[str, None] = {}
+    matching: dict[str, Result[Any]] = {}
     for pattern in patterns:
-        names = [name for name in known if fnmatchcase(name, pattern)]
+        names = fnmatch.filter(known, pattern)
         if not names:
             raise UserError(f"no recorded result is called '{pattern}': results/recorded/ holds {len(known)}, by name.")
-        matching |= dict.fromkeys(names)
-    for name in matching:
-        if fault := known[name].damage:
-            raise UserError(f"the recorded result '{name}' is damaged ({fault}): fetch it anew with git.")
-    return [known[name] for name in matching]
+        matching |= {name: known[name] for name in names}
+    for name, result in matching.items():
+        if result.damage:
+            raise UserError(f"the recorded result '{name}' is damaged ({result.damage}): fetch it anew with git.")
+    return list(matching.values())
 
 
 def capability(record: Result[Any]) -> str:

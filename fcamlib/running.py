@@ -20,17 +20,9 @@ import pandas as pd
 import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
-from torch import nn
 
 from fcamlib import metrics, store
-from fcamlib.config import (
-    SOURCES,
-    Run,
-    Study,
-    Task,
-    Text,
-    source_path,
-)
+from fcamlib.config import SOURCES, Run, Study, Task, Text, source_path
 from fcamlib.data.sdc import SPLITS, SDCData, SDCTask
 from fcamlib.errors import DataError, DivergenceError, one_line
 from fcamlib.evaluation import Scores, bag_measures, evaluate, evaluating, outputs
@@ -72,14 +64,16 @@ def require_same_data(task: Task) -> None:
 def build_model(config: Run, task: SDCTask) -> FCAM:
     """The model of a run with its initial weights, on its device and in its format."""
     generator, numerics = torch.Generator().manual_seed(config.seed), Numerics.of(config.training)
-    shape, num_classes, encoder = task.bank.segment_shape, len(task.class_names), None
+    shape, encoder = task.bank.segment_shape, None
     if config.model.encoder:
         from fcamlib.encoders import build_encoder
 
         encoder, shape = build_encoder(config.model.encoder, task, generator, numerics.dtype)
-    focus_model = focus_network(config.model.focus, shape, generator, numerics.dtype)
-    classifier = classification_network(config.model.classifier, shape, num_classes, generator, numerics.dtype)
-    model = FCAM(focus_model, classifier, encoder)
+    focus = focus_network(config.model.focus, shape, generator, numerics.dtype)
+    num_classes = len(task.class_names)
+    model = FCAM(
+        focus, classification_network(config.model.classifier, shape, num_classes, generator, numerics.dtype), encoder
+    )
     numerics.place(model)
     return model
 
@@ -111,44 +105,37 @@ def run(config: Run, progress: Progress, scratch: Path) -> Computed:
     began, numerics = time.perf_counter(), Numerics.of(config.training)
     model, task = prepared(config)
     fitted = fit(model, task, config.phases, config.training, config.seed, scratch / store.CHECKPOINT, progress)
-    history = pd.DataFrame(fitted.history)
+    history, test = pd.DataFrame(fitted.history), task.splits["test"]
     with reproducible(config.training.threads):
         aggregations = tuple(dict.fromkeys((*PAPER, config.aggregation)))
         scores = {split: evaluate(model, task.splits[split], aggregations, numerics) for split in SPLITS}
-        examples = _examples(model, task.splits["test"], config, scores["test"][config.aggregation])
-        agreement = _agreement(model, task, config)
-    own = {split: scores[split][config.aggregation] for split in SPLITS}
+        own = {split: scores[split][config.aggregation] for split in SPLITS}
+        examples, agreed = _examples(model, test, config, own["test"]), {}
+        if isinstance(config.data, Text):
+            from fcamlib.rationales import agreement
+
+            agreed = {"agreement": agreement(model, test, config.aggregation, numerics=numerics)}
     measures = {split: split_summary(own[split], task.splits[split]) for split in SPLITS}
     if (known := own["test"].has_foreground).any():
         measures["test"]["saif_curve"] = metrics.saif_curve(own["test"].a_z[known], own["test"].s_y[known]).tolist()
+    seconds = {
+        "train_seconds": round(float(history["seconds"].sum()), 1),
+        "last_session_seconds": round(time.perf_counter() - began, 1),
+    }
     summary = {
         "title": task.title,
         "class_names": list(task.class_names),
         "paradigm": config.paradigm,
         "splits": measures,
         "aggregations": {split: {name: scores[split][name].summary() for name in scores[split]} for split in SPLITS},
-        **agreement,
+        **agreed,
         "selection": fitted.selection,
-        "provenance": provenance(numerics)
-        | {
-            "train_seconds": round(float(history["seconds"].sum()), 1),
-            "last_session_seconds": round(time.perf_counter() - began, 1),
-        },
+        "provenance": provenance(numerics) | seconds,
     }
     kept = {f"{split}_{name}": getattr(own[split], name) for split in SPLITS for name in KEPT_SCORES}
     weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     files = {"scores.npz": npz_bytes(kept), "examples.npz": npz_bytes(examples), WEIGHTS: to_safetensors(weights)}
     return history, summary, files
-
-
-def _agreement(model: FCAM, task: SDCTask, config: Run) -> dict[str, Any]:
-    """Agreement of attention with human rationales on test posts; text only."""
-    if not isinstance(config.data, Text):
-        return {}
-    from fcamlib.rationales import agreement
-
-    test, numerics = task.splits["test"], Numerics.of(config.training)
-    return {"agreement": agreement(model, test, config.aggregation, numerics=numerics)}
 
 
 def split_summary(scores: Scores, split: SDCData) -> dict[str, Any]:
@@ -171,17 +158,22 @@ def _examples(model: FCAM, test: SDCData, config: Run, scores: Scores) -> dict[s
     number = min(NUM_EXAMPLES, len(test), EXAMPLE_BYTES // shown_segments(first(test, 1)).nbytes)
     if number == 0:
         return {}
-    few, numerics = first(test, number), Numerics.of(config.training)
-    with evaluating(model), numerics.autocasting():
-        _, output = next(outputs(model, few, [config.aggregation], numerics))
+    few = first(test, number)
     return {
         "segments": shown_segments(few),
-        "alpha": output.log_alpha.exp().float().cpu().numpy(),
+        "alpha": _attention(model, few, config.aggregation, Numerics.of(config.training)),
         "label": few.label.cpu().numpy(),
         "foreground": few.foreground.cpu().numpy(),
         "prediction": scores.prediction[:number],
         "s_y": scores.s_y[:number].astype(np.float32),
     }
+
+
+def _attention(model: FCAM, few: SDCData, paradigm: str, numerics: Numerics) -> np.ndarray:
+    """Attention weights of a model on a few instances, (E, M)."""
+    with evaluating(model), numerics.autocasting():
+        alpha = torch.cat([output.log_alpha.exp() for _, output in outputs(model, few, [paradigm], numerics)])
+    return alpha.float().cpu().numpy()
 
 
 def first(split: SDCData, number: int) -> SDCData:
@@ -205,17 +197,10 @@ def shown_segments(few: SDCData) -> np.ndarray:
 def study(config: Study, progress: Progress, scratch: Path) -> Computed:
     """Train every run of a study; the history has one row per run, without weights and epochs.
 
-    | column | meaning |
-    |---|---|
-    | `num_segments`, `focus`, `classifier`, `paradigm`, `seed` | what was trained |
-    | `soft_share` | share of the epochs with soft attention: SA 1, HA 0; none for LVML |
-    | `learning_rate`, `last_learning_rate` | of the first and of the last phase, as chosen |
-    | `focus_parameters`, `classifier_parameters` | numbers that are learned |
-    | `accuracy`, `focus_accuracy`, `saif`, `loss` | on test data after training; none where the loss diverged |
-    | `validation_accuracy` | after training |
-    | `num_test`, `seconds` | test mosaics; of training |
-    | `failure` | why a training ended early |
-    | `run` | name of the run that gives the same numbers |
+    `soft_share` is the share of the epochs with soft attention (SA 1, HA 0, none for LVML); `learning_rate` and
+    `last_learning_rate` are those of the first and the last phase, as chosen; `focus_parameters` and
+    `classifier_parameters` count what is learned; measures are those after training, none where the loss diverged, and
+    `failure` says why; `run` names the run that gives the same numbers.
     """
     for task in config.tasks:
         require_same_data(task)
@@ -250,37 +235,31 @@ def table(trainings: Iterable[tuple[Row, Callable[[Path], Row]]], progress: Prog
 def _study_row(config: Run, task: SDCTask, checkpoint: Path) -> Row:
     """Train and measure one run of a study; the row of one that diverged says why and has no measures."""
     began, model = time.perf_counter(), build_model(config, task)
-    rates = [phase.learning_rates for phase in config.phases]  # known of a training that diverged, where there was one
-    first_row, last_row = ({"learning_rate": own[0] if len(own) == 1 else None} for own in (rates[0], rates[-1]))
+    rates = [phase.learning_rates for phase in (config.phases[0], config.phases[-1])]
+    history: list[Row] = [{"learning_rate": own[0] if len(own) == 1 else None} for own in rates]  # where it diverges
     failure = ""
     try:
         history = fit(model, task, config.phases, config.training, config.seed, checkpoint).history
-        first_row, last_row = history[0], history[-1]
     except DivergenceError as error:
         failure = one_line(error)
-    epochs = sum(phase.epochs for phase in config.phases)
     soft = sum(phase.epochs for phase in config.phases if phase.paradigm == "soft")
     return {
         "num_segments": task.splits["train"].num_segments,
         "focus": config.model.focus,
         "classifier": config.model.classifier,
         "paradigm": config.paradigm,
-        "soft_share": None if config.paradigm == "lvml" else soft / epochs,
-        "learning_rate": first_row["learning_rate"],
-        "last_learning_rate": last_row["learning_rate"],
+        "soft_share": None if config.paradigm == "lvml" else soft / sum(phase.epochs for phase in config.phases),
+        "learning_rate": history[0]["learning_rate"],
+        "last_learning_rate": history[-1]["learning_rate"],
         "seed": config.seed,
-        **{name.removeprefix("test_"): last_row.get(name) for name in STUDY_MEASURES},
+        **{name.removeprefix("test_"): history[-1].get(name) for name in STUDY_MEASURES},
         "num_test": len(task.splits["test"]),
-        "focus_parameters": _size(model.focus_model),
-        "classifier_parameters": _size(model.classification_model),
+        "focus_parameters": sum(weight.numel() for weight in model.focus_model.parameters()),
+        "classifier_parameters": sum(weight.numel() for weight in model.classification_model.parameters()),
         "seconds": round(time.perf_counter() - began, 2),
         "failure": failure,
         "run": config.name,
     }
-
-
-def _size(network: nn.Module) -> int:
-    return sum(weight.numel() for weight in network.parameters())
 
 
 # --- a run, epoch by epoch --------------------------------------------------------------------------------------------
@@ -313,29 +292,20 @@ def trajectory(config: Run, num_examples: int, progress: Progress | None = None)
 
     def watch(model: FCAM, row: Row) -> None:  # of every candidate learning rate; which is chosen is known later
         scores = evaluate(model, test, [row["paradigm"]], numerics)[row["paradigm"]]
-        with evaluating(model), numerics.autocasting():
-            alpha = torch.cat([found.log_alpha.exp() for _, found in outputs(model, few, [row["paradigm"]], numerics)])
         kept = {name: row[name] for name in ("epoch", "phase", "paradigm", "learning_rate")}
         kept |= scores.summary() | {"s_y": float(scores.s_y.mean())}
         cells = metrics.focus_prediction_histogram(scores.a_z, scores.s_y)
-        seen[row["epoch"], row["learning_rate"]] = kept, cells, alpha.cpu().numpy(), scores.prob[:num_examples]
+        alpha = _attention(model, few, row["paradigm"], numerics)
+        seen[row["epoch"], row["learning_rate"]] = kept, cells, alpha, scores.prob[:num_examples]
 
     with reproducible(config.training.threads, numerics.tf32):
         watch(model, {"epoch": 0, "phase": 0, "paradigm": config.phases[0].paradigm, "learning_rate": 0.0})
     history = fit(model, task, config.phases, config.training, config.seed, None, progress, watch).history
     epochs = [(0, 0.0), *((row["epoch"], row["learning_rate"]) for row in history)]
     rows, cells, alpha, prob = zip(*(seen[epoch] for epoch in epochs), strict=True)
+    summary = {"title": task.title, "class_names": list(task.class_names), "n": len(test)}
     truth = {"segments": shown_segments(few), "label": few.label, "foreground": few.foreground}
     examples = {name: np.asarray(value) for name, value in truth.items()}
-    return Trajectory(
-        config,
-        {
-            "title": task.title,
-            "class_names": list(task.class_names),
-            "n": len(test),
-            "provenance": provenance(numerics),
-        },
-        pd.DataFrame(list(rows)),
-        np.stack(cells),
-        examples | {"alpha": np.stack(alpha), "prob": np.stack(prob)},
-    )
+    examples |= {"alpha": np.stack(alpha), "prob": np.stack(prob)}
+    summary["provenance"] = provenance(numerics)
+    return Trajectory(config, summary, pd.DataFrame(list(rows)), np.stack(cells), examples)

@@ -102,23 +102,17 @@ class Result(Generic[ConfigT]):
         if missing := sorted({*REQUIRED_FILES, *present} - set(sums)):
             return f"{SUMS} does not list {missing[0]}"
         for name, expected in sums.items():
-            if fault := _fault(self.folder / name, expected):
-                return f"{name} {fault}"
+            try:
+                with (self.folder / name).open("rb") as file:
+                    found = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:
+                return f"{name} cannot be read ({error.strerror})"
+            if found != expected:
+                return f"{name} does not have its checksum"
         try:
             return "" if self.config.name == self.folder.name else "config.json is another result's"
         except (KeyError, ValueError):
             return OTHER_VERSION
-
-
-def _fault(path: Path, expected: str) -> str:
-    """The fault of one file by its sha256, empty for none."""
-    try:
-        with path.open("rb") as file:
-            return "" if hashlib.file_digest(file, "sha256").hexdigest() == expected else "does not have its checksum"
-    except FileNotFoundError:
-        return "is missing"
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
 
 
 def find(config: ConfigT, recorded: bool = True, report: bool = True) -> Result[ConfigT] | None:
@@ -139,8 +133,8 @@ def survey(root: Path | None) -> list[Result[Any]]:
         names = sorted(name for name in os.listdir(root or "") if not name.startswith("."))
     except OSError:
         return []
-    folders = [Path(root or "", name) for name in names]
-    return [Result(path) for path in folders if any(os.path.lexists(path / name) for name in (SUMS, "config.json"))]
+    results = [Result[Any](Path(root or "", name)) for name in names]
+    return [one for one in results if any(os.path.lexists(one.folder / name) for name in (SUMS, "config.json"))]
 
 
 def every(kind: type[ConfigT] = Config, recorded: bool = False) -> list[Result[ConfigT]]:  # type: ignore[assignment]
@@ -157,19 +151,9 @@ def get(
 ) -> Result[ConfigT]:
     """The result of `config`: from the store, or computed and stored; of two processes that ask, one computes.
 
-    An interrupted computation resumes from its checkpoint, to the same numbers.
-
-    Parameters
-    ----------
-    config : Config
-    progress : callable, optional
-        Called with each row as it is measured.
-    fresh : bool
-        Compute even where the store has the result.
-    wait : bool
-        Whether to wait for a process that computes the result, or to raise `BusyError`.
-    recorded : bool
-        Whether a result that is kept with the source answers.
+    An interrupted computation resumes from its checkpoint, to the same numbers. `progress` is called with each row as
+    it is measured. With `fresh` a stored result is computed again, without `recorded` one that is kept with the source.
+    Without `wait`, `BusyError` is raised where another process computes the result.
     """
     if not fresh and (found := find(config, recorded)):
         return found
@@ -235,27 +219,29 @@ def _described(config: Config) -> bytes:
 
 def _put(target: Path, content: Mapping[str, bytes]) -> None:
     """Write files into a folder beside `target` and rename it when all are there; an old folder steps aside whole."""
-    beside, old = (target.with_name(f".{target.name}.{end}") for end in ("new", "old"))
+    new, old = (target.with_name(f".{target.name}.{end}") for end in ("new", "old"))
     sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in content.items())
     try:
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir()
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir()
         for name, data in {**content, SUMS: sums.encode()}.items():
-            with (beside / name).open("wb") as file:
+            with (new / name).open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
         shutil.rmtree(old, ignore_errors=True)
         if target.exists():
             os.replace(target, old)
-        os.replace(beside, target)
+        os.replace(new, target)
     except OSError as error:
-        raise StoreError(
-            f"the result '{target}' cannot be written ({error.strerror}): make room and start again."
-        ) from None
+        raise _full(f"the result '{target}'", error) from None
     finally:
-        for folder in (beside, old):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _full(what: str, error: OSError) -> StoreError:
+    return StoreError(f"{what} cannot be written ({error.strerror}): make room and start again.")
 
 
 def partial_dir(config: Config) -> Path:
@@ -322,18 +308,15 @@ def keep_row(path: Path, row: Row) -> None:
                 file.write(b"\n")
             file.write(hashlib.sha256(content).hexdigest().encode() + b"  " + content + b"\n")
     except OSError as error:
-        raise StoreError(
-            f"'{path}' cannot be written ({error.strerror}): make room and start again; what is finished is kept."
-        ) from None
+        raise _full(f"'{path}'", error) from None
 
 
 def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
     """A compressed .npz file of arrays, those of float64 in float32."""
     import numpy
 
-    buffer = io.BytesIO()
     single: dict[str, Any] = {
         name: value.astype(numpy.float32) if value.dtype == numpy.float64 else value for name, value in arrays.items()
     }
-    numpy.savez_compressed(buffer, **single)
+    numpy.savez_compressed(buffer := io.BytesIO(), **single)
     return buffer.getvalue()

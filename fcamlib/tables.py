@@ -14,9 +14,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcamlib import claims as tested
-from fcamlib import store
 from fcamlib.claims import CLAIMS, CURVES, Evidence, at_end, hybrid_gains, is_flat
-from fcamlib.groups import Result, kind, label, ordered, paradigms, seed, tasks, title
+from fcamlib.groups import Result, kind, label, ordered, paradigms, recorded, seed, tasks, title  # noqa: F401
 from fcamlib.paradigms import label_of
 from fcamlib.verdicts import Criterion, claims_table, interval, interval_text, paired_test, verdict  # noqa: F401
 
@@ -65,15 +64,15 @@ def frame(results: Iterable[Result], split: str = "test", at: Literal["kept", "e
 def _rows(result: Result, split: str, at: str) -> pd.DataFrame:
     history = result.history
     if kind(result) == "study":
-        keys = [*varied(result), "paradigm", "seed"]
+        keys = [*_varied(history), "paradigm", "seed"]
         return history[[*keys, *METRICS, "loss"]].melt(keys, var_name="measure")
     if kind(result) == "cross-validation":
         keys, names = ["method", "repeat"], [name for name in TITLES if name in history]
         long = history.melt([*keys, "n"], names, "measure").dropna(subset="value")
         sums = long.assign(value=long["value"] * long["n"]).groupby([*keys, "measure"])[["value", "n"]].sum()
         rows = (sums["value"] / sums["n"]).rename("value").reset_index()
-        place = {name: number for number, name in enumerate(ordered(rows["method"]))}
-        rows = rows.sort_values("method", key=lambda names: names.map(place), kind="stable")
+        order = ordered(rows["method"])
+        rows = rows.sort_values("method", key=lambda names: names.map(order.index), kind="stable")
         return rows.rename(columns={"method": "paradigm", "repeat": "seed"})
     found = result.summary["splits"].get(split, {}) | (result.summary.get("agreement", {}) if split == "test" else {})
     if at == "end":
@@ -84,17 +83,15 @@ def _rows(result: Result, split: str, at: str) -> pd.DataFrame:
     return rows.assign(paradigm=result.config.paradigm, seed=result.config.seed)
 
 
-def varied(study: Result) -> list[str]:
-    """The columns of a study that tell its trainings apart, beside paradigm and seed.
+def _varied(study: pd.DataFrame) -> list[str]:
+    """The columns that tell a study's trainings apart, beside paradigm and seed.
 
     Learning rates that were chosen on validation differ between seeds, and are no setting.
     """
-    rows = study.history
-    found = [name for name in SETTINGS if rows[name].nunique() > 1]
-    if rows.loc[rows["paradigm"] == "hybrid", "soft_share"].nunique() < 2:
+    found = [name for name in SETTINGS if study[name].nunique() > 1]
+    if study.loc[study["paradigm"] == "hybrid", "soft_share"].nunique() < 2:
         found = [name for name in found if name != "soft_share"]
-    others = [name for name in SETTINGS if name != "learning_rate"]
-    if not rows.duplicated([*others, "paradigm", "seed"]).any():
+    if not study.duplicated([*SETTINGS[:-1], "paradigm", "seed"]).any():
         found = [name for name in found if name != "learning_rate"]
     return found
 
@@ -111,19 +108,20 @@ def means(
     One row for each combination of the columns `by`, without them of what varies and paradigm. The repeats of a
     cross-validation share their data and have no interval: `spread="sd"` shows their standard deviation.
     """
+
+    def shown(values: pd.Series[float]) -> str:
+        if spread == "sd" and len(values) > 1:
+            return f"{values.mean():.{digits}f} ± {values.std():.{digits}f}"
+        return interval_text(values.to_numpy(dtype=np.float64), digits, is_share=True)
+
     by = list(by) or [*(name for name in SETTINGS if name in table), "paradigm"]
     rows = []
     for key, group in table.groupby(by, sort=False, dropna=False):
         known = group[group["measure"].isin(measures)].dropna(subset="value")
         seeds, finished = group["seed"].nunique(), known["seed"].nunique()
-        row = dict(zip(by, key, strict=True)) | {
-            "seeds" if spread == "t" else "repeats": str(seeds) if finished == seeds else f"{finished} of {seeds}"
-        }
-        for measure in measures:
-            values = known.loc[known["measure"] == measure, "value"].to_numpy(dtype=np.float64)
-            row[measure] = "-" if len(values) == 0 else interval_text(values, digits, is_share=True)
-            if spread == "sd" and len(values) > 1:
-                row[measure] = f"{values.mean():.{digits}f} ± {values.std(ddof=1):.{digits}f}"
+        row: dict[str, Any] = dict(zip(by, key, strict=True))
+        row["seeds" if spread == "t" else "repeats"] = str(seeds) if finished == seeds else f"{finished} of {seeds}"
+        row |= dict.fromkeys(measures, "-") | dict(known.groupby("measure")["value"].agg(shown))
         rows.append(row | ({"paradigm": label(str(row["paradigm"]))} if "paradigm" in row else {}))
     return pd.DataFrame(rows).rename(columns=TITLES).set_index([TITLES.get(name, name) for name in by])
 
@@ -132,12 +130,12 @@ def summary_frame(
     results: Iterable[Result], measures: Sequence[str] = ("accuracy", "saif"), at: Literal["kept", "end"] = "kept"
 ) -> pd.DataFrame:
     """Means with their limits as numbers, for `plots.accuracy_saif_summary`: a row a task, paradigm and measure."""
-    parts = [frame(group, at=at).assign(task=name) for name, group in tasks(results).items()]
-    known = pd.concat(parts).query("measure in @measures").dropna(subset="value")
+    table = pd.concat([frame(group, at=at).assign(task=name) for name, group in tasks(results).items()])
+    known = table[table["measure"].isin(measures)].dropna(subset="value")
     rows = []
-    for key, group in known.groupby(["task", "paradigm", "measure"], sort=False):
-        values = group["value"].to_numpy(dtype=np.float64)
-        rows.append((*key, values.mean(), *(interval(values, is_share=True) or (np.nan, np.nan)), len(values)))
+    for key, group in known.groupby(["task", "paradigm", "measure"], sort=False)["value"]:
+        low, high = interval(group.to_numpy(dtype=np.float64), is_share=True) or (np.nan, np.nan)
+        rows.append((*key, group.mean(), low, high, len(group)))
     return pd.DataFrame(rows, columns=["dataset", "paradigm", "metric", "mean", "low", "high", "n"])
 
 
@@ -152,36 +150,18 @@ def provenance(results: Iterable[Result]) -> pd.DataFrame:
     """Where numbers come from: commit, date, machine, seconds of training; of what was computed here, only that."""
     rows = {}
     for result in results:
-        source, config = result.summary["provenance"], result.config
-        settings = getattr(config, "training", config)
-        seconds = source.get("train_seconds") or source["last_session_seconds"]
-        rows[result.folder.name] = (
-            {"commit": source["commit"] or "none", "date": source["date"]}
-            | {"device": f"{source['device']}, {settings.threads} thread(s)"}
-            | {"precision": getattr(settings, "precision", ""), "torch": source["packages"]["torch"]}
-            | {"seconds": str(round(seconds))}
-            if result.is_recorded
-            else {"commit": "computed here"}
-        )
+        source, settings = result.summary["provenance"], getattr(result.config, "training", result.config)
+        rows[result.folder.name] = {"commit": "computed here"}
+        if result.is_recorded:
+            rows[result.folder.name] = {
+                "commit": source["commit"] or "none",
+                "date": source["date"],
+                "device": f"{source['device']}, {settings.threads} thread(s)",
+                "precision": getattr(settings, "precision", ""),
+                "torch": source["packages"]["torch"],
+                "seconds": str(round(source.get("train_seconds") or source["last_session_seconds"])),
+            }
     return pd.DataFrame.from_dict(rows, orient="index").fillna("").rename_axis("result")
-
-
-def recorded(like: Sequence[Result], config: Any = None) -> tuple[str, list[Result]]:
-    """Title and results of a recorded task of the kind of `like`: of the largest training set, then of most results.
-
-    With `config` it is the recorded result of this config; where nothing fits, `like`, so titled.
-    """
-    if config is not None:
-        found = store.find(config)
-        if found and found.is_recorded:
-            return title(found), [found]
-        kept = {}
-    else:
-        own = like[0].config
-        kept = tasks(r for r in store.every(type(own), recorded=True) if type(r.config.data) is type(own.data))
-    if not kept:
-        return "nothing of the kind is recorded here, so the above is shown again", list(like)
-    return max(kept.items(), key=lambda task: (task[1][0].config.data.num_train, len(task[1])))
 
 
 def results_table(results: Iterable[Result]) -> pd.DataFrame:
@@ -218,9 +198,7 @@ def history_table(history: pd.DataFrame, measure: str = "focus_accuracy") -> pd.
     last = int(history["epoch"].max())
     rows = history[history["epoch"].isin({1, max(1, last // 5), max(1, last // 2), last} if measure in history else ())]
     table = rows.assign(**{measure: rows.get(measure)}).groupby(["paradigm", "epoch"])[measure].mean().unstack()
-    table = table.loc[ordered(table.index)].rename(
-        index=lambda name: label(str(name)), columns=lambda epoch: f"epoch {epoch}"
-    )
+    table = table.loc[ordered(table.index)].rename(index=label).rename(columns=lambda epoch: f"epoch {epoch}")
     return table.rename_axis(columns=TITLES.get(measure, measure)).round(3)
 
 
@@ -234,13 +212,10 @@ def of_split(runs: Sequence[Result], name: str, split: str = "test") -> dict[str
 
     Only paradigms whose runs all know it.
     """
-    found = {}
-    for paradigm in paradigms(runs):
-        own = sorted((run for run in runs if run.config.paradigm == paradigm), key=seed)
-        values = [run.summary["splits"][split].get(name) for run in own]
-        if all(value is not None for value in values):
-            found[paradigm] = np.array(values, dtype=np.float64)
-    return found
+    found: dict[str, list[Any]] = {paradigm: [] for paradigm in paradigms(runs)}
+    for run in sorted(runs, key=seed):
+        found[run.config.paradigm].append(run.summary["splits"][split].get(name))
+    return {name: np.array(values, dtype=np.float64) for name, values in found.items() if None not in values}
 
 
 def histograms(
@@ -255,12 +230,12 @@ def histogram_table(runs: Sequence[Result], split: str = "test") -> pd.DataFrame
     """The cells that the claims speak of, in percent of instances or objects, mean over seeds."""
     rows = {}
     for paradigm, cells in histograms(runs, (split,)).get(split, {}).items():
-        high, last = {5: 0.8, 3: 0.3}[len(cells)], len(cells) - 1
+        high = {5: 0.8, 3: 0.3}[len(cells)]
         rows[label_of(paradigm)] = {
-            f"a_z > {high}, s_y > {high} (SAIF)": cells[last, last],
-            f"a_z ≤ {high}, s_y > {high}": cells[:last, last].sum(),
-            f"a_z > {high}, s_y ≤ {high}": cells[last, :last].sum(),
-            f"both ≤ {high}": cells[:last, :last].sum(),
+            f"a_z > {high}, s_y > {high} (SAIF)": cells[-1, -1],
+            f"a_z ≤ {high}, s_y > {high}": cells[:-1, -1].sum(),
+            f"a_z > {high}, s_y ≤ {high}": cells[-1, :-1].sum(),
+            f"both ≤ {high}": cells[:-1, :-1].sum(),
         }
     return pd.DataFrame.from_dict(rows, orient="index").round(1).rename_axis("paradigm")
 
@@ -277,28 +252,25 @@ def evidence(runs: Sequence[Result]) -> Evidence:
     common = set.intersection(*({run.config.seed for run in runs if run.config.paradigm == n} for n in paradigms(runs)))
     kept = sorted((run for run in runs if run.config.seed in common), key=seed)
     curves = {name: _curves(kept, name) for name in ("accuracy", "bleu4", "saif", *CURVES)}
-    if not kept or set(curves["saif"]) != set(paradigms(kept)):
+    if not curves["saif"]:
         return Evidence({}, {})
-    name, scale = ("BLEU-4 / 100", 100) if curves["bleu4"] else ("accuracy", 1)
-    accuracy = {p: at_end(values) / scale for p, values in (curves["bleu4"] or curves["accuracy"]).items()}
     return Evidence(
-        accuracy,
+        {p: at_end(values) for p, values in (curves["bleu4"] or curves["accuracy"]).items()},
         {p: at_end(values) for p, values in curves["saif"].items()},
         {measure: curves[measure] for measure in CURVES if curves[measure]},
         of_split(kept, "confidence"),
         {p: _unfinished([run for run in kept if run.config.paradigm == p]) for p in paradigms(kept)},
-        name,
+        "BLEU-4 / 100" if curves["bleu4"] else "accuracy",
     )
 
 
-def _curves(runs: Sequence[Result], measure: str, split: str = "test") -> dict[str, NDArray[np.float64]]:
-    """Paradigm -> (R, T), a measure after each measured epoch by seed; of paradigms whose runs all know it."""
-    column, found = f"{split}_{measure}", {}
-    for paradigm in paradigms(runs):
-        own = [run.history for run in runs if run.config.paradigm == paradigm]
-        if all(column in history for history in own):
-            found[paradigm] = np.array([history[column].dropna().to_numpy(dtype=np.float64) for history in own])
-    return found if len(found) == len(paradigms(runs)) else {}
+def _curves(runs: Sequence[Result], measure: str) -> dict[str, NDArray[np.float64]]:
+    """Paradigm -> (R, T), a measure after each measured epoch by seed, as a share; empty unless all runs know it."""
+    column, scale = f"test_{measure}", 100 if measure == "bleu4" else 1
+    if not all(column in run.history for run in runs):
+        return {}
+    found = {name: [r.history[column].dropna() for r in runs if r.config.paradigm == name] for name in paradigms(runs)}
+    return {name: np.array(values, dtype=np.float64) / scale for name, values in found.items()}
 
 
 def _unfinished(runs: Sequence[Result]) -> str:
@@ -322,47 +294,46 @@ def gain_frame(history: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
     Returns
     -------
-    A row a combination: mean and interval of the gain in SAIF and in accuracy, NaN where there is none, the verdict on
-    the claim H1 and n, the number of seeds; for `plots.gain_heatmap`.
+    A row a combination: mean and limits of the gain in SAIF and in accuracy, NaN where there is none, the same as text,
+    the verdict on the claim H1 and n, the number of seeds; for `plots.gain_heatmap`.
     """
     rows = []
     for key, found in hybrid_gains(history, by).items():
         row: dict[str, Any] = dict(zip(by, key, strict=True))
         for metric, c in zip(("saif", "accuracy"), found, strict=True):
-            mean = float(c.values.mean()) if len(c.values) else np.nan
-            limits = c.interval or (np.nan, np.nan)
-            row |= dict(zip((metric, f"{metric}_low", f"{metric}_high"), (mean, *limits), strict=True))
+            row[metric] = float(c.values.mean()) if len(c.values) else np.nan
+            row[f"{metric}_low"], row[f"{metric}_high"] = c.interval or (np.nan, np.nan)
+            row[f"{metric} gain"] = interval_text(c.values, sign="+") if len(c.values) else "-"
         rows.append(row | {"verdict": verdict(found), "n": len(found[0].values)})
     return pd.DataFrame(rows)
 
 
-def gain_table(history: pd.DataFrame, by: Sequence[str], digits: int = 3) -> pd.DataFrame:
+def gain_table(history: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """The hybrid's gain and the verdict on the claim H1 as text, one row for each combination of `by`."""
-    rows = []
-    for key, found in hybrid_gains(history, by).items():
-        row = {TITLES.get(name, name): value for name, value in zip(by, key, strict=True)}
-        for name, c in zip(("SAIF gain", "accuracy gain"), found, strict=True):
-            row[name] = interval_text(c.values, digits, sign="+") if len(c.values) else "-"
-        rows.append(row | {"H1": verdict(found), "n": len(found[0].values)})
-    return pd.DataFrame(rows).set_index([TITLES.get(name, name) for name in by])
+    table = gain_frame(history, by)[[*by, "saif gain", "accuracy gain", "verdict", "n"]]
+    return table.rename(columns=TITLES | {"saif gain": "SAIF gain", "verdict": "H1"}).set_index(
+        [TITLES.get(name, name) for name in by]
+    )
 
 
 def paired_table(
-    results: Sequence[Result], measure: str = "accuracy", pairs: Sequence[tuple[str, str]] = PAIRS, digits: int = 3
+    results: Sequence[Result], measure: str = "accuracy", pairs: Sequence[tuple[str, str]] = PAIRS
 ) -> pd.DataFrame:
     """Differences of methods on the same folds, by data set, with the corrected t-test; pairs that were run."""
     rows = []
     for name, history in fold_histories(results).items():
-        for first, second in pairs:
-            if not {first, second} <= set(history["method"]):
-                continue
+        for first, second in (pair for pair in pairs if {*pair} <= {*history["method"]}):
             t = paired_test(history, measure, first, second)
-            found = "no difference found" if t.low <= 0 <= t.high else "higher" if t.low > 0 else "lower"
             rows.append(
-                {"data": name, "comparison": f"{label(first)} - {label(second)}"}
-                | {"difference": f"{t.difference:+.{digits}f}"}
-                | {"95 % interval": f"[{t.low:+.{digits}f}, {t.high:+.{digits}f}]", "p": f"{t.p:.2g}"}
-                | {"p (Wilcoxon)": "-" if t.p_wilcoxon is None else f"{t.p_wilcoxon:.2g}", "verdict": found}
+                {
+                    "data": name,
+                    "comparison": f"{label(first)} - {label(second)}",
+                    "difference": f"{t.difference:+.3f}",
+                    "95 % interval": f"[{t.low:+.3f}, {t.high:+.3f}]",
+                    "p": f"{t.p:.2g}",
+                    "p (Wilcoxon)": "-" if t.p_wilcoxon is None else f"{t.p_wilcoxon:.2g}",
+                    "verdict": "higher" if t.low > 0 else "lower" if t.high < 0 else "no difference found",
+                }
             )
     columns = ["data", "comparison", "difference", "95 % interval", "p", "p (Wilcoxon)", "verdict"]
     return pd.DataFrame(rows, columns=columns).set_index(["data", "comparison"])
@@ -370,7 +341,6 @@ def paired_table(
 
 def fold_histories(results: Iterable[Result]) -> dict[str, pd.DataFrame]:
     """Title of each data set -> the rows of its cross-validation, of several the one with most repeats."""
-    found: dict[str, pd.DataFrame] = {}
-    for result in sorted(results, key=lambda r: (r.config.repeats, len(r.config.methods), r.folder.name)):
-        found[result.summary["title"]] = result.history
-    return dict(sorted(found.items()))
+    results = sorted(results, key=lambda r: (r.config.repeats, len(r.config.methods), r.folder.name))
+    found = {result.summary["title"]: result.history for result in results}
+    return {name: found[name] for name in sorted(found)}

@@ -38,22 +38,10 @@ MOST_SEEDS = 1000  # that a power column counts up to
 
 @dataclass(frozen=True)
 class Criterion:
-    """One measured quantity of a claim.
+    """A quantity in words, its value per seed (none where it was not recorded), and the bound its mean has to exceed.
 
-    Parameters
-    ----------
-    name : str
-        The quantity in words.
-    values : (R,) float
-        One number per seed; empty where it was not recorded.
-    bound : float
-        What the mean has to exceed.
-    is_share, is_exact : bool
-        Whether the values are shares in [0, 1]; whether the one value has no chance in it.
-    untested : str
-        Why the criterion is not judged; empty where it is.
-    is_judged : bool
-        False for what is shown beside the criteria and decides nothing.
+    `is_share` says that the values are shares in [0, 1], `is_exact` that the one value has no chance in it; `untested`
+    why the criterion is not judged. A criterion that `is_judged` not is shown beside the others and decides nothing.
     """
 
     name: str
@@ -80,14 +68,19 @@ class Criterion:
             return float(self.values[0]), float(self.values[0])
         return interval(self.values, alpha, self.is_share)
 
+    def is_refuted(self, alpha: float) -> bool:
+        """Whether the interval lies below the bound, or an exact value on it."""
+        limits = self.at(alpha)
+        return bool(limits and (limits[1] < self.bound or (self.is_exact and limits[1] == self.bound)))
+
     @property
     def seeds_needed(self) -> int | None:
         """How many seeds would decide it with the present mean and spread; None where that is not known."""
         if self.is_exact or not self.is_open or len(self.values) < 2:
             return None
-        apart, deviation = abs(float(self.values.mean()) - self.bound), float(self.values.std(ddof=1))
         n = np.arange(LEAST_SEEDS, MOST_SEEDS + 1)
-        enough = n[stdtrit(n - 1, 0.5 + CONFIDENCE / 2) * deviation / np.sqrt(n) < apart]
+        half = stdtrit(n - 1, 0.5 + CONFIDENCE / 2) * self.values.std(ddof=1) / np.sqrt(n)
+        enough = n[half < abs(self.values.mean() - self.bound)]
         return int(enough[0]) if len(enough) else MOST_SEEDS + 1
 
 
@@ -110,37 +103,27 @@ def interval(values: Seeds, alpha: float = 1 - CONFIDENCE, is_share: bool = Fals
 
 def bimodality(values: Seeds) -> float:
     """Sarle's coefficient with the correction for small samples: 5/9 if uniform, above it with two groups, up to 1."""
-    n, z = len(values), (values - np.mean(values)) / np.std(values)
-    skewness = np.mean(z**3) * np.sqrt(n * (n - 1)) / (n - 2)
-    kurtosis = (n - 1) / ((n - 2) * (n - 3)) * ((n + 1) * (np.mean(z**4) - 3) + 6)
-    return float((skewness**2 + 1) / (kurtosis + 3 * (n - 1) ** 2 / ((n - 2) * (n - 3))))
+    n, sample = len(values), pd.Series(values, dtype=np.float64)
+    skewness, excess = float(sample.skew()), float(sample.kurt())  # type: ignore[arg-type]
+    return (skewness**2 + 1) / (excess + 3 * (n - 1) ** 2 / ((n - 2) * (n - 3)))
 
 
 def states(criteria: Sequence[Criterion]) -> list[State]:
     """The state of each criterion of a claim; "not tested" also for what is shown beside them."""
-    open_ = [c for c in criteria if c.is_open]
-    refuted: list[Criterion] = []
-    for place, c in enumerate(sorted(open_, key=_p_below)):  # Holm: the smallest p first, until one is too large
-        limits = c.at((1 - CONFIDENCE) / (len(open_) - place))
-        if limits is None or not (limits[1] < c.bound or (c.is_exact and limits[1] <= c.bound)):
-            break
-        refuted.append(c)
-    return [_state(c, any(c is other for other in refuted)) for c in criteria]
-
-
-def _state(c: Criterion, is_refuted: bool) -> State:
-    if not c.is_open:
-        return "not tested"
-    limits = c.interval
-    return "contradicted" if is_refuted else "supported" if limits and limits[0] > c.bound else "inconclusive"
-
-
-def _p_below(c: Criterion) -> float:
-    """One-sided p of a mean above the bound or at it, by which Holm's order goes."""
-    n, deviation = len(c.values), 0.0 if len(c.values) < 2 else float(c.values.std(ddof=1))
-    if c.is_exact or deviation == 0:
-        return float(c.values[0] > c.bound if c.is_exact else np.mean(c.values) >= c.bound)
-    return float(stdtr(n - 1, (c.values.mean() - c.bound) / deviation * np.sqrt(n)))
+    open_ = [place for place, c in enumerate(criteria) if c.is_open]
+    refuted: list[int] = []
+    while more := [  # Holm: each refuted criterion makes the test of those that are left less strict
+        place
+        for place in open_
+        if place not in refuted and criteria[place].is_refuted((1 - CONFIDENCE) / (len(open_) - len(refuted)))
+    ]:
+        refuted += more
+    found: list[State] = ["not tested"] * len(criteria)
+    for place in open_:
+        limits = criteria[place].interval
+        is_above = limits is not None and limits[0] > criteria[place].bound
+        found[place] = "contradicted" if place in refuted else "supported" if is_above else "inconclusive"
+    return found
 
 
 def verdict(criteria: Sequence[Criterion]) -> State:
@@ -158,17 +141,12 @@ def verdict(criteria: Sequence[Criterion]) -> State:
 
 def interval_text(values: Seeds, digits: int = 3, is_share: bool = False, sign: str = "") -> str:
     """A mean with its interval in brackets; with fewer than five seeds their range, in parentheses; one alone."""
-    mean, limits = _number(float(np.mean(values)), digits, sign), interval(values, is_share=is_share)
+    limits = interval(values, is_share=is_share)
+    shown = (float(np.mean(values)), *(limits or (float(np.min(values)), float(np.max(values)))))
+    mean, low, high = (f"{round(x, digits) + 0.0:{sign}.{digits}f}" for x in shown)  # no minus before a zero
     if limits:
-        return f"{mean} [{_number(limits[0], digits, sign)}, {_number(limits[1], digits, sign)}]"
-    if len(values) == 1:
-        return mean
-    return f"{mean} ({_number(float(np.min(values)), digits, sign)} to {_number(float(np.max(values)), digits, sign)})"
-
-
-def _number(value: float, digits: int, sign: str = "") -> str:
-    """No minus before a zero."""
-    return f"{round(value, digits) + 0.0:{sign}.{digits}f}"
+        return f"{mean} [{low}, {high}]"
+    return mean if len(values) == 1 else f"{mean} ({low} to {high})"
 
 
 def claims_table(measured: Mapping[str, Mapping[str, Sequence[Criterion]]]) -> pd.DataFrame:
@@ -196,13 +174,8 @@ def criterion_text(c: Criterion, state: State) -> tuple[str, str, str, str]:
     value = f"{c.values[0]:.3f}" if c.is_exact else interval_text(c.values, is_share=c.is_share)
     needed = c.seeds_needed if state == "inconclusive" else None
     seeds = "" if needed is None else f"more than {MOST_SEEDS:,}" if needed > MOST_SEEDS else str(needed)
-    bound = f"> {c.bound:g}" if c.is_judged else ""
-    return (
-        value + (f"; {c.untested}" if c.untested else ""),
-        bound,
-        "exact" if c.is_exact else str(len(c.values)),
-        seeds,
-    )
+    number = "exact" if c.is_exact else str(len(c.values))
+    return value + (f"; {c.untested}" if c.untested else ""), f"> {c.bound:g}" if c.is_judged else "", number, seeds
 
 
 # --- paired tests over folds ----------------------------------------------------------------------------------------
@@ -225,26 +198,16 @@ def corrected_t_test(
 
     $$\mathrm{Var} = \Bigl(\frac1J + \frac{n_\mathrm{test}}{n_\mathrm{train}}\Bigr) s^2$$
 
-    is the variance of the mean over J folds, where s² is that of the folds' differences. The Wilcoxon signed-rank test
-    over the means of the repeats needs six of them to reach p < 0.05.
+    is the variance of the mean over J folds, at least two, where s² is that of their differences and `test_share` is
+    n_test / n_train. The Wilcoxon signed-rank test over the means of the repeats needs six of them to reach p < 0.05.
     Source: Nadeau and Bengio 2003; for repeated cross-validation Bouckaert and Frank 2004.
-
-    Parameters
-    ----------
-    difference : (J,) float
-        One per repeat and fold, at least two.
-    test_share : float
-        n_test / n_train, in (0, inf).
-    repeat_means : (R,) float
-        Mean difference of each repeat.
     """
-    count = len(difference)
-    mean, deviation = float(difference.mean()), float(difference.std(ddof=1))
-    error = np.sqrt(1 / count + test_share) * deviation
-    half = float(stdtrit(count - 1, 0.975) * error)
-    p = 2 * float(stdtr(count - 1, -abs(mean) / error)) if error > 0 else (1.0 if mean == 0 else 0.0)
     from scipy.stats import wilcoxon  # slow to import, so only where needed
 
+    count, mean = len(difference), float(difference.mean())
+    error = float(np.sqrt(1 / count + test_share) * difference.std(ddof=1))
+    half = float(stdtrit(count - 1, 0.975)) * error
+    p = 2 * float(stdtr(count - 1, -abs(mean) / error)) if error > 0 else float(mean == 0)
     enough = len(repeat_means) >= LEAST_REPEATS and np.any(repeat_means != 0)
     return PairedTest(mean, mean - half, mean + half, p, float(wilcoxon(repeat_means).pvalue) if enough else None)
 
