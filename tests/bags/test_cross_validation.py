@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 import torch
 from click.testing import CliRunner
-from scipy import stats
 
 from fcamlib import paths, store
 from fcamlib.cli import main
@@ -23,7 +22,6 @@ from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import UserError
 from fcamlib.metrics import attention_entropy, auc, calibration_error
 from fcamlib.tables import TRUTHLESS, frame, means, paired_table
-from fcamlib.verdicts import corrected_t_test, paired_test
 
 # --- measures ---------------------------------------------------------------------------------------------------------
 
@@ -54,23 +52,7 @@ def test_attention_entropy_is_in_units_of_the_bags_largest_and_leaves_bags_of_on
     assert attention_entropy(np.zeros(2), np.ones(2, dtype=int)) is None
 
 
-# --- paired tests -----------------------------------------------------------------------------------------------------
-
-
-def test_the_corrected_t_test_is_the_formula_and_without_correction_scipys() -> None:
-    difference = np.array([0.1, -0.05, 0.2, 0.0, 0.15, 0.05])
-    plain = corrected_t_test(difference, 0.0, np.zeros(3))
-    expected = stats.ttest_1samp(difference, 0)
-    low, high = expected.confidence_interval()
-    assert (plain.p, plain.low, plain.high) == pytest.approx((expected.pvalue, low, high))
-    found = corrected_t_test(difference, 1 / 9, np.zeros(3))
-    statistic = difference.mean() / np.sqrt((1 / 6 + 1 / 9) * difference.var(ddof=1))
-    assert found.p == pytest.approx(2 * stats.t.sf(statistic, 5)) and found.p > plain.p
-    assert found.p_wilcoxon is None
-    six = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
-    assert corrected_t_test(six, 0.1, six).p_wilcoxon == pytest.approx(2 / 2**6)
-    same = corrected_t_test(np.zeros(4), 0.1, np.zeros(6))
-    assert (same.difference, same.p, same.p_wilcoxon) == (0, 1, None)
+# --- tables ---------------------------------------------------------------------------------------------------------
 
 
 def history(values: dict[str, list[float | None]], sizes: list[int]) -> pd.DataFrame:
@@ -94,14 +76,8 @@ def test_tables_weight_folds_by_their_bags_and_pair_the_same_folds() -> None:
     hybrid = np.array([(8 * 0.5 + 2) / 10, (4 * 0.75 + 6) / 10])
     assert table.loc["hybrid", "accuracy"] == f"{hybrid.mean():.3f} ± {hybrid.std(ddof=1):.3f}"
     assert table.loc["hybrid", "attention entropy"] == "-" and table.loc["hybrid", "repeats"] == "2"
-    found = paired_test(rows, "accuracy", "hybrid", "soft")
-    assert found.difference == pytest.approx((0.25 + 0 - 0.25 + 0.5) / 4)
-    expected = corrected_t_test(np.array([0.25, 0, -0.25, 0.5]), 5 / 5, np.array([0.125, 0.125]))  # 10 bags, 5 a fold
-    assert found == expected
     text = paired_table([result])
     assert list(text.index) == [("b", "hybrid - SA")] and text["verdict"].tolist() == ["no difference found"]
-    rows.loc[(rows["method"] == "hybrid") & (rows["fold"] == 0), "auc"] = None
-    assert paired_test(rows, "auc", "hybrid", "soft").difference == pytest.approx(0.25)
 
 
 # --- ABMIL ------------------------------------------------------------------------------------------------------------
