@@ -60,10 +60,11 @@ class Evidence:
     accuracy_name: str = "accuracy"
     paradigms = property(lambda self: set(self.accuracy))
 
-    def shares(self, paradigm: str) -> tuple[Seeds, Seeds, Seeds]:
+    def shares(self, paradigm: str) -> dict[str, Seeds]:
         """Shares with a sure focus, a sure prediction, and this with an unsure focus; empty where not recorded."""
         cells = self.confidence.get(paradigm, np.empty((0, 5, 5))) / 100
-        return cells[:, 4, :].sum(axis=1), cells[:, :, 4].sum(axis=1), cells[:, 1:4, 4].sum(axis=1)
+        parts = {"focus": cells[:, 4, :], "prediction": cells[:, :, 4], "blurred": cells[:, 1:4, 4]}
+        return {name: part.sum(axis=1) for name, part in parts.items()}
 
 
 @dataclass(frozen=True)
@@ -143,27 +144,27 @@ def _hybrid_wins(measures: Mapping[str, Mapping[str, Seeds]], is_exact: bool = F
 
 
 def _soft_lacks_focus(e: Evidence) -> list[Criterion]:
-    (focus, prediction, blurred), (*_, blurred_by_lvml) = e.shares("soft"), e.shares("lvml")
+    soft, lvml = e.shares("soft"), e.shares("lvml")
     return [
-        Criterion("SA: share with max p > 0.8 - share with max a > 0.8", prediction - focus),
-        Criterion("share with max p > 0.8 and max a of 0.2 to 0.8, SA - LVML", blurred - blurred_by_lvml),
+        Criterion("SA: share with max p > 0.8 - share with max a > 0.8", soft["prediction"] - soft["focus"]),
+        Criterion("share with max p > 0.8 and max a of 0.2 to 0.8, SA - LVML", soft["blurred"] - lvml["blurred"]),
     ]
 
 
 def _hard_focus_is_sure(e: Evidence) -> list[Criterion]:
-    focus, *_ = e.shares("hard")
+    hard, soft = e.shares("hard")["focus"], e.shares("soft")["focus"]
     return [
-        Criterion("HA's share with max a > 0.8", focus, MOSTLY, is_share=True),
-        Criterion("that share, HA - SA", focus - e.shares("soft")[0]),
+        Criterion("HA's share with max a > 0.8", hard, MOSTLY, is_share=True),
+        Criterion("that share, HA - SA", hard - soft),
     ]
 
 
 def _lvml_is_sure_of_both(e: Evidence) -> list[Criterion]:
-    focus, prediction, _ = e.shares("lvml")
+    lvml, soft = e.shares("lvml"), e.shares("soft")
     return [
-        Criterion("LVML's share with max a > 0.8", focus, MOSTLY, is_share=True),
-        Criterion("LVML's share with max p > 0.8", prediction, MOSTLY, is_share=True),
-        Criterion("the share by max a, LVML - SA", focus - e.shares("soft")[0]),
+        Criterion("LVML's share with max a > 0.8", lvml["focus"], MOSTLY, is_share=True),
+        Criterion("LVML's share with max p > 0.8", lvml["prediction"], MOSTLY, is_share=True),
+        Criterion("the share by max a, LVML - SA", lvml["focus"] - soft["focus"]),
     ]
 
 

@@ -457,8 +457,8 @@ def test_criteria_of_the_theory_by_hand() -> None:
 
 
 def test_times_that_are_not_reached_or_hold_from_the_start_are_not_judged() -> None:
-    for never in ({"hard": (0.1, 0.2, 0.3)}, {"soft": (0.1, 0.2, 0.3)}):
-        unreached = CLAIMS["D1"].measure(paths(exact=True, **never))
+    for never in (paths(exact=True, hard=(0.1, 0.2, 0.3)), paths(exact=True, soft=(0.1, 0.2, 0.3))):
+        unreached = CLAIMS["D1"].measure(never)
         assert states(unreached)[0] == "not tested" and "not reached" in unreached[0].untested
     (start, _) = CLAIMS["D1"].measure(paths(exact=True, num_segments=2))
     assert start.values.tolist() == [1] and start.untested == "it holds from the start"
