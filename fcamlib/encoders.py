@@ -25,11 +25,7 @@ WAVELENGTH = 10_000.0  # of the slowest sinusoid, over 2 pi
 
 
 class Embedding(nn.Module):
-    """One vector a word: (N,) -> (N, D), whatever stands around it.
-
-    Vectors start standard normal, that of unknown words at zero: no training post has one unless rare words are
-    left out of the vocabulary, and then it is learned.
-    """
+    """One vector a word: (N,) -> (N, D); they start standard normal, that of unknown words at zero."""
 
     context_free = True
     segment_shape = (EMBEDDING_DIM,)
@@ -72,21 +68,20 @@ class Transformer(nn.Module):
         nn.init.zeros_(self.attention.out_proj.bias)
 
     def forward(self, segments: Int[Tensor, ...], mask: Bool[Tensor, "B M"] | None = None) -> Float[Tensor, "B M D"]:
-        vectors = self.embedding(segments)
-        vectors = vectors + positions(segments.shape[1], EMBEDDING_DIM).to(vectors)  # (B, M, D)
+        words = self.embedding(segments)
+        vectors = words + positions(segments.shape[1], EMBEDDING_DIM).to(words)  # (B, M, D)
         ignored = None if mask is None else ~mask
         attended, _ = self.attention(vectors, vectors, vectors, key_padding_mask=ignored, need_weights=False)
         return vectors + attended
 
 
 def positions(num_places: int, num_features: int) -> Float[Tensor, "M D"]:
-    r"""Sinusoids of the place: feature 2i is $\sin(j / 10000^{2i/D})$, feature 2i + 1 the cosine, at place j from 0.
+    r"""Sinusoids: feature 2i is $\sin(j / 10000^{2i/D})$, feature 2i + 1 the cosine, at place j from 0; D is even.
 
-    Source: Vaswani et al., Attention Is All You Need, sec. 3.5. `num_features` is even.
+    Source: Vaswani et al., Attention Is All You Need, sec. 3.5.
     """
     place = torch.arange(num_places, dtype=torch.float64)[:, None]
-    even = torch.arange(0, num_features, 2, dtype=torch.float64)
-    angle = place / WAVELENGTH ** (even / num_features)  # (M, D / 2)
+    angle = place / WAVELENGTH ** (torch.arange(0, num_features, 2, dtype=torch.float64) / num_features)  # (M, D / 2)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
 
 
@@ -106,25 +101,24 @@ class FeatureMLP(nn.Sequential):
                 nn.init.zeros_(layer.bias)
 
 
-_ENCODERS: dict[str, Callable[[Bank], Embedding | Transformer | FeatureMLP]] = {
+ENCODERS: dict[str, Callable[[Bank], Embedding | Transformer | FeatureMLP]] = {
     "embedding": lambda bank: Embedding(len(bank.values)),
     "transformer": lambda bank: Transformer(len(bank.values)),
     "mlp": lambda bank: FeatureMLP(prod(bank.segment_shape)),
 }
-ENCODERS = tuple(_ENCODERS)
 
 
 def build_encoder(
     name: str, task: SDCTask, generator: torch.Generator, dtype: torch.dtype = torch.float32
 ) -> tuple[nn.Module, tuple[int, ...]]:
     """Encoder `name` of `ENCODERS` for the segments of `task`, and the shape of what it gives for a segment."""
-    if name not in _ENCODERS:
+    if name not in ENCODERS:
         raise UserError(f"encoder={name!r} is unknown: choose one of {', '.join(ENCODERS)}.")
     if task.bank.words == (name == "mlp"):
         needs, has = ("numbers", "words") if name == "mlp" else ("words", "none")
         raise UserError(f"encoder={name!r} needs {needs}, and this dataset has {has}: leave encoder out.")
     with torch.device("meta"):  # the constructors' own initial values would draw from the global generator
-        encoder = _ENCODERS[name](task.bank)
+        encoder = ENCODERS[name](task.bank)
     encoder.to(dtype).to_empty(device="cpu")
     encoder.reset(generator)
     return encoder, encoder.segment_shape
