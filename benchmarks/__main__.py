@@ -38,7 +38,7 @@ def main(name: str, path: Path | None, **options: object) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()  # fails before the minutes are spent
         keep_freed_memory()
-        module = import_module(f"benchmarks.{name}" if name != "cost" else "fcamlib.cost")
+        module = import_module(f"benchmarks.{name}")
         content = module.benchmark(**options)
     except UserError as error:
         raise click.UsageError(str(error)) from None

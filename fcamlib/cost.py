@@ -1,16 +1,15 @@
-"""Time and memory of a training step as instances get more segments: counted, derived and measured.
+"""Time and memory of a training step as instances get more segments: counted, derived, and as recorded.
 
 Three methods for the same mathematics: every occurrence of a segment is evaluated; each distinct segment of the batch
 is evaluated once, the bank; and that in chunks, whose activations are computed again for the gradients. Memory is the
-peak of the bytes of all tensors of the step, counted, so it is the same in every run.
+peak of the bytes of all tensors of the step, counted, so it is the same in every run. `python -m benchmarks cost`
+measures what is recorded.
 Axes: B batch, M segments, K classes, D features, U distinct segments.
 """
 
 from __future__ import annotations
 
 import json
-import statistics
-import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,18 +30,15 @@ from fcamlib.data.sdc import Bank, SDCData, distinct, every_occurrence
 from fcamlib.errors import DataError
 from fcamlib.fcam import FCAM, FCAMOutput
 from fcamlib.networks import classification_network, focus_network
-from fcamlib.numerics import PLAIN, reproducible
+from fcamlib.numerics import PLAIN
 from fcamlib.paradigms import PAPER, needs
-from fcamlib.provenance import provenance
 
 METHODS = {
     "every": "every occurrence evaluated",
     "bank": "distinct segments evaluated once",
     "chunks": "distinct segments in chunks",
 }
-CHUNK_BYTES = 2**24  # that autograd keeps of a chunk
-SMALL_CHUNKS = 2**17  # so that the small batches whose operations are counted are divided too
-MOST_BYTES = 2**32  # of a pass in one piece; larger ones are not measured
+SMALL_CHUNKS = 2**17  # bytes, so that the small batches whose operations are counted are divided too
 SHAPE = (1, 8, 8)
 
 
@@ -61,22 +57,18 @@ class PeakMemory(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        given = {id(t.untyped_storage()) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)}
-        result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor) and id(tensor.untyped_storage()) not in given:
-                self._count(tensor)
-        return result
+        def storages(tree: Any) -> dict[int, torch.UntypedStorage]:
+            held = [leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+            return {id(storage): storage for storage in held}
 
-    def _count(self, tensor: Tensor) -> None:
-        storage = tensor.untyped_storage()
-        key, size = id(storage), storage.nbytes()
-        if key in self._known:
-            return
-        self._known.add(key)
-        self.live += size
-        self.peak = max(self.peak, self.live)
-        weakref.finalize(storage, self._forget, key, size)
+        given, result = storages((args, kwargs)), func(*args, **(kwargs or {}))
+        for key, storage in storages(result).items():
+            if key not in given and key not in self._known:
+                self._known.add(key)
+                self.live += storage.nbytes()
+                self.peak = max(self.peak, self.live)
+                weakref.finalize(storage, self._forget, key, storage.nbytes())
+        return result
 
     def _forget(self, key: int, size: int) -> None:
         self._known.discard(key)
@@ -97,7 +89,7 @@ def problem(
     return FCAM(focus, classifier), SDCData(Bank(values), segments, label, torch.zeros(shape, dtype=torch.bool))
 
 
-def output(method: str, model: FCAM, data: SDCData, paradigm: str, chunk_bytes: int = CHUNK_BYTES) -> FCAMOutput:
+def output(method: str, model: FCAM, data: SDCData, paradigm: str, chunk_bytes: int = SMALL_CHUNKS) -> FCAMOutput:
     """The forward pass of a step by one of the three methods."""
     numerics = replace(PLAIN, dtype=next(model.parameters()).dtype)
     if method == "chunks":
@@ -107,7 +99,7 @@ def output(method: str, model: FCAM, data: SDCData, paradigm: str, chunk_bytes: 
     return model(data.bank.rows(rows, numerics.dtype), places, paradigm, data.mask)
 
 
-def step(method: str, model: FCAM, data: SDCData, paradigm: str, chunk_bytes: int = CHUNK_BYTES) -> None:
+def step(method: str, model: FCAM, data: SDCData, paradigm: str, chunk_bytes: int = SMALL_CHUNKS) -> None:
     """Forward and backward pass of a batch."""
     model.zero_grad(set_to_none=True)
     output(method, model, data, paradigm, chunk_bytes).loss(paradigm, data.label).backward()
@@ -123,68 +115,18 @@ def counted(method: str, model: FCAM, data: SDCData, paradigm: str, chunk_bytes:
     return flops.get_total_flops(), memory.peak
 
 
-def measured_rows(sizes: CostParameters) -> list[dict[str, Any]]:
-    """One row for each number of segments, paradigm and method that fits."""
-    rows = []
-    for m in sizes.num_segments:
-        model, data = problem(sizes, m)
-        num_distinct = len(distinct(data.segments)[0])
-        for paradigm in PAPER:
-            each = kept_of_each(model, data, paradigm, PLAIN)
-            for method in METHODS:
-                evaluated = data.segments.numel() if method == "every" else num_distinct
-                if method != "chunks" and evaluated * each > MOST_BYTES:
-                    continue
-                flops, peak = counted(method, model, data, paradigm, CHUNK_BYTES)
-                seconds = []
-                for _ in range(sizes.repeats):
-                    began = time.perf_counter()
-                    step(method, model, data, paradigm)
-                    seconds.append(time.perf_counter() - began)
-                spread = {"median": statistics.median(seconds), "low": min(seconds), "high": max(seconds)}
-                about = {"paradigm": paradigm, "num_segments": m, "way": method, "evaluated": evaluated}
-                rows.append(about | {"gflop": flops / 1e9, "peak_mb": peak / 1e6, "seconds": spread})
-    return rows
-
-
-def measured(sizes: CostParameters) -> dict[str, Any]:
-    """The benchmark as plain values, for a JSON file."""
-    with reproducible(sizes.threads):
-        rows = measured_rows(sizes)
-    how = (
-        f"batches of {sizes.batch_size} instances drawn from {sizes.num_pictures:,} pictures of 8 x 8, "
-        f"{sizes.num_classes} classes, the digits networks, float32, threads: {sizes.threads}, wall time, median of "
-        f"n = {sizes.repeats} (least to greatest); memory is the peak of the tensors' bytes, counted; chunks keep "
-        f"{CHUNK_BYTES / 1e6:.0f} MB; what would keep more than {MOST_BYTES / 1e9:.1f} GB in one piece is left out"
-    )
-    what = "seconds and peak memory of a forward and backward pass as instances get more segments"
-    experiment = sizes.model_dump(mode="json")
-    return {"what": what, "how": how, "experiment": experiment, "provenance": provenance(PLAIN), "rows": rows}
-
-
-def benchmark(repeats: int, threads: int, quick: bool = False, **ignored: Any) -> dict[str, Any]:
-    """What `python -m benchmarks cost` measures."""
-    some = {"num_segments": (2, 20)} if quick else {}
-    return measured(CostParameters.model_validate({"repeats": repeats, "threads": threads, **some}))
-
-
-def measurements(sizes: CostParameters) -> dict[str, Any]:
-    """The recorded benchmark; with `live=true` one that is measured now."""
-    if sizes.live:
-        return measured(sizes)
+def measurements() -> dict[str, Any]:
+    """The recorded benchmark."""
     recorded = paths.recorded_dir()
     if recorded is None or not (path := recorded / "bench" / "cost.json").is_file():
-        raise DataError("no measurement is recorded here: set live=true to measure on this machine.")
+        raise DataError("no measurement is recorded here: give `python -m benchmarks cost --json` that place.")
     return json.loads(path.read_text("utf-8"))
 
 
 def table(content: dict[str, Any]) -> pd.DataFrame:
     """One row per paradigm, number of segments and method; milliseconds and megabytes as numbers."""
-    rows = []
-    for row in content["rows"]:
-        milliseconds = {name: 1e3 * value for name, value in row["seconds"].items()}
-        rows.append({name: value for name, value in row.items() if name != "seconds"} | milliseconds)
-    return pd.DataFrame(rows)
+    found = pd.DataFrame(content["rows"])
+    return found.drop(columns="seconds").join(1e3 * pd.DataFrame(found["seconds"].tolist()))
 
 
 def counted_rows(sizes: CostParameters) -> list[dict[str, Any]]:
@@ -238,13 +180,11 @@ def chunk_difference(sizes: CostParameters, paradigm: str) -> float:
 
 def figure_record(content: dict[str, Any], sizes: CostParameters) -> dict[str, object]:
     """What is saved beside the figure of the measurements."""
-    source = content["provenance"]
-    pictures = f"{content['experiment']['num_pictures']:,} random pictures"
-    dated = {"commits": [source["commit"]], "dates": [source["date"]]}
+    source, pictures = content["provenance"], f"{content['experiment']['num_pictures']:,} random pictures"
     return {
         "notebook": "notebooks/11_cost_of_attention.ipynb",
         "data": [pictures],
-        "computed": [{"data": pictures, "recorded": not sizes.live, **dated}],
+        "computed": [{"data": pictures, "recorded": True, "commits": [source["commit"]], "dates": [source["date"]]}],
         "parameters": sizes.model_dump(mode="json"),
         "measured": {name: source[name] for name in ("commit", "date", "device")} | {"how": content["how"]},
         "rerun": "python -m benchmarks cost --json results/recorded/bench/cost.json",

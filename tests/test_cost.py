@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
+from benchmarks import cost as benchmark
 from fcamlib import cost, paths
 from fcamlib.config import CostParameters
 from fcamlib.errors import DataError
@@ -40,19 +41,18 @@ def test_counted_operations_are_the_derived_ones() -> None:
 
 
 def test_what_does_not_fit_into_memory_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "MOST_BYTES", 40_000)  # less than 4 x 40 segments need, more than 4 x 3
-    content = cost.measured(SMALL)
-    table = cost.table(content)
-    methods = {m: list(group["way"].unique()) for m, group in table.groupby("num_segments")}
-    assert methods == {3: list(cost.METHODS), 40: ["chunks"]}
-    assert (table["low"] <= table["median"]).all() and (table["median"] <= table["high"]).all()
-    assert "median of n = 2" in content["how"] and content["experiment"]["num_segments"] == [3, 40]
+    monkeypatch.setattr(benchmark, "MOST_BYTES", 40_000)  # less than 4 x 40 segments need, more than 4 x 3
+    for number, methods in ((3, list(cost.METHODS)), (40, ["chunks"])):
+        rows = benchmark.measured(SMALL, number, "hard")
+        assert [row["way"] for row in rows] == methods
+        table = cost.table({"rows": rows})
+        assert (table["low"] <= table["median"]).all() and (table["median"] <= table["high"]).all()
 
 
-def test_measurements_are_recorded_or_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measurements_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path)
-    with pytest.raises(DataError, match="set live=true to measure"):
-        cost.measurements(SMALL)
+    with pytest.raises(DataError, match="python -m benchmarks cost"):
+        cost.measurements()
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "cost.json").write_text('{"rows": []}')
-    assert cost.measurements(SMALL) == {"rows": []}
+    assert cost.measurements() == {"rows": []}

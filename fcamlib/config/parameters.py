@@ -556,13 +556,12 @@ MAX_TRAINED = 20_000  # segments times classes of the setting that is trained as
 class CostParameters(Parameters):
     """What a step costs as instances get more segments: pictures of the digits' size and the digits networks."""
 
-    num_segments: Segments = Field((2, 5, 20, 100, 1_000, 10_000), description="segments of an instance")
+    num_segments: Segments = Field((2, 5, 20, 100, 1_000, 10_000), description="segments that are measured")
     batch_size: int = Field(64, ge=1, le=4_096, description="instances of a step")
     num_pictures: int = Field(20_000, ge=2, le=10**6, description="pictures of the bank that segments are drawn from")
     num_classes: int = Field(3, ge=2, le=1_000, description="classes")
     repeats: int = Field(3, ge=1, le=100, description="times that each step is measured")
     threads: int = Field(1, ge=1, le=256, description="CPU threads")
-    live: bool = Field(False, description="measure here instead of showing the recorded measurements")
     counted_segments: Segments = Field((2, 20, 200), description="segments at which operations and bytes are counted")
     draws: int = Field(20_000, ge=100, le=10**6, description="draws of the sampled losses")
     seed: Seed = Field(0, description="draws pictures, instances, weights and samples")
