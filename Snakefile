@@ -30,7 +30,7 @@ PARAMETERS = f"{BUILT}profile.yaml"
 SCRIPTS = {  # book/_ext/<script>.py -> what it reads and what it writes
     "course": ([], ["course-data.md", "course-plane-data.md", "course-note.md"]),
     "findings": ([PARAMETERS, *EXECUTED, "benchmarks/report.py"], ["numbers.json", "findings.md", "benchmark.md", "runtimes.md"]),
-    "ledger": (EXECUTED, ["claims.md", "claims.json", "verdicts.svg", "verdicts-note.md"]),
+    "ledger": ([*EXECUTED, "book/_ext/claims.jinja"], ["claims.md", "claims.json"]),
 }
 PARTS = [f"{BUILT}{name}" for _, names in SCRIPTS.values() for name in names]
 SOURCES = [str(path) for found in ("*.*", "api/*.md", "_parts/*.md", "_ext/*.py", "_static/*") for path in Path("book").glob(found)]

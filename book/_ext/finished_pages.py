@@ -6,7 +6,7 @@
 - The parameters of a long signature stand in a list of definitions that defines nothing.
 - The list of references is said to be a list, whose entries are said to be something else.
 - A table's cell that names a paradigm is any cell: it gets the mark that the paradigm has in the figures.
-- Wide tables and formulas scroll inside themselves, which a keyboard can do only where they take the focus.
+- An interval in a table may be broken between its limits.
 """
 
 from __future__ import annotations
@@ -31,12 +31,8 @@ PARADIGM = {label_of(name): name for name in ("soft", "hard", "lvml", "hybrid")}
 NAMED_CELL = re.compile(
     rf"<(t[hd])( [^>]*)?>((?:<p>)?)((?:[a-z ]+(?:, | \())?({'|'.join(PARADIGM)})(?:\)| \([^)]*\))?)(?=(?:</p>)?</\1>)"
 )
-SCROLLING = "div.math, .cell_output .text_html, .pst-scrollable-table-container, pre"
-STOPS = f"""addEventListener("load", async () => {{
-  await window.MathJax?.startup?.promise;
-  for (const part of document.querySelectorAll("{SCROLLING}"))
-    if (part.scrollWidth > part.clientWidth + 1) part.tabIndex = 0;
-}});"""
+TEXT_CELL = re.compile(r"<td[^>]*>(?:<p>)?[^<]*")
+INTERVAL = re.compile(r"[\[(][+-]?\d[\d.]*(?:,| to) [+-]?\d[\d.]*[\])]")
 
 
 def size_of(file: Path) -> tuple[int, int] | None:
@@ -79,6 +75,7 @@ def finished(page: str, folder: Path) -> str:
     page = SUMMARY.sub('<summary aria-label="Pages of this part">', page)
     page = SIGNATURE.sub(lambda match: as_lines(match[1]), page)
     page = NAMED_CELL.sub(marked, page)
+    page = TEXT_CELL.sub(lambda cell: INTERVAL.sub(lambda match: match[0].replace(" ", "\u00a0"), cell[0]), page)
     return IMAGE.sub(lambda match: with_size(match[0], folder), page)
 
 
@@ -93,6 +90,5 @@ def finish_pages(app: Sphinx, exception: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect the step to the end of the build."""
-    app.add_js_file(None, body=STOPS)
     app.connect("build-finished", finish_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

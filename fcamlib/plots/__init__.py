@@ -19,7 +19,7 @@ from fcamlib.plots.curves import (
     saif_over_tau,
     speed_ratios,
 )
-from fcamlib.plots.estimates import accuracy_saif_summary, crossval_accuracy, verdict_matrix
+from fcamlib.plots.estimates import accuracy_saif_summary, crossval_accuracy
 from fcamlib.plots.heatmaps import caption_heatmaps, focus_prediction_heatmaps, gain_heatmap
 from fcamlib.plots.look import PageFigure, how_made, save, show, style
 from fcamlib.plots.pictures import attention_gallery, sample_mosaics

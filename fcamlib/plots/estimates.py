@@ -1,4 +1,4 @@
-"""Estimates side by side: accuracy and SAIF of every paradigm, cross-validations, and the verdicts on claims."""
+"""Estimates side by side: accuracy and SAIF of every paradigm, and cross-validations."""
 
 import textwrap
 from collections.abc import Mapping
@@ -10,13 +10,11 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from fcamlib.errors import UserError
 from fcamlib.paradigms import Style, style_of
 from fcamlib.plots.look import (
     BODY_SIZE,
     CARD,
     FAINT_INK,
-    INK,
     NOTE_SIZE,
     PAGE_WIDTH,
     RULE,
@@ -34,16 +32,6 @@ REFERENCES = {
     "abmil": Style(name="abmil", label="ABMIL", color=FAINT_INK, marker="P"),
     "gated-abmil": Style(name="gated-abmil", label="gated ABMIL", color=FAINT_INK, marker="X"),
 }
-# Shape and colour say the same, so that the figure reads in black and white too.
-VERDICT_STYLE: dict[str, dict[str, Any]] = {
-    "supported": {"marker": "o", "color": "#1f7a4d", "markerfacecolor": "#1f7a4d", "markersize": 9},
-    "inconclusive": {"marker": "o", "color": FAINT_INK, "markerfacecolor": CARD, "markersize": 8},
-    "contradicted": {"marker": "X", "color": "#b3261e", "markerfacecolor": "#b3261e", "markersize": 10},
-    "not tested": {"marker": "_", "color": FAINT_INK, "markerfacecolor": FAINT_INK, "markersize": 8},
-}
-VERDICT_ROW = 0.34  # inches, for a name of two lines
-VERDICT_LINE = 56  # letters of a name that fit beside the marks
-VERDICT_SHARE = 0.62  # of the width, for the names of the tasks
 
 
 @styled
@@ -143,34 +131,3 @@ def _repeats(part: pd.DataFrame) -> Float[np.ndarray, " R"]:
     """Accuracy of each repeat of one method: the mean over folds, weighted by their bags."""
     weighted = (part["accuracy"] * part["n"]).groupby(part["repeat"]).sum()
     return (weighted / part.groupby("repeat")["n"].sum()).to_numpy(dtype=np.float64)
-
-
-@styled
-def verdict_matrix(frame: pd.DataFrame) -> PageFigure:
-    """Which claim is supported, contradicted, inconclusive or not tested on which task.
-
-    `frame` has a row per task and a column per claim: one of these states, or empty where the two do not meet.
-    """
-    if frame.empty:
-        raise UserError("frame has no row or no column; give at least one task and one claim.")
-    height = VERDICT_ROW * (len(frame) + 3.2)
-    fig = PageFigure(figsize=(PAGE_WIDTH, height))
-    # Marks stand left of the names, so that a screen too narrow for both shows the marks.
-    box = (0.0, 1.6 * VERDICT_ROW / height, 1 - VERDICT_SHARE, len(frame) * VERDICT_ROW / height)
-    ax = fig.add_axes(box)
-    ax.yaxis.tick_right()
-    ax.set(xlim=(-0.5, len(frame.columns) - 0.5), ylim=(len(frame) - 0.5, -0.5))
-    ax.set_xticks(range(len(frame.columns)), frame.columns)
-    names = ["\n".join(textwrap.wrap(str(name), VERDICT_LINE, max_lines=2, placeholder=" …")) for name in frame.index]
-    ax.set_yticks(range(len(frame)), names, parse_math=False)
-    ax.tick_params(length=0, top=True, labeltop=True, labelbottom=False, labelsize=NOTE_SIZE, labelcolor=INK)
-    ax.spines[:].set_visible(False)
-    ax.grid(False)
-    ax.hlines(range(len(frame)), -0.5, len(frame.columns) - 0.5, color=RULE, lw=0.6, zorder=0)
-    for row, verdicts in enumerate(frame.to_numpy()):
-        for column, verdict in enumerate(verdicts):
-            if verdict:
-                ax.plot(column, row, ls="", gid=f"{verdict}-{row}-{column}", **VERDICT_STYLE[verdict])
-    handles = [Line2D([], [], ls="", label=verdict, **look) for verdict, look in VERDICT_STYLE.items()]
-    fig.legend(handles=handles, loc="lower left", ncols=len(handles), handlelength=1.4, borderaxespad=0.1)
-    return fig

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -77,27 +78,51 @@ def verdicts(task: ledger.Task) -> dict[str, str]:
 # --- made from numbers ------------------------------------------------------------------------------------------------
 
 
-def test_every_claim_of_the_paper_has_a_section_that_counts_its_verdicts() -> None:
+def shown(tasks: list[ledger.Task], part: str) -> str:
+    """The words of a part of the page."""
+    (found,) = re.findall(part, ledger.page(tasks, []), re.S)
+    return " ".join(html.unescape(re.sub("<[^>]+>", " ", found)).split())
+
+
+def test_every_claim_has_its_words_its_tally_and_a_mark_that_leads_to_its_numbers() -> None:
     assert set(CLAIMS) == PAPER
-    tasks = [task_of(found) for found in (runs(), runs(accuracy=0.8))]
-    tasks += ledger.missing_tasks(tasks)
+    tasks = [task_of(found) for found in (runs(), runs(accuracy=0.8, title="another, harder task"))]
+    tasks.append(ledger.Task("a third", ledger.PICTURES, "not run", "fcam grid", {"H1": []}))
     text = ledger.page(tasks, [])
     for claim in PAPER:
-        assert f"### {claim}: {CLAIMS[claim].statement}" in text
-    missing = sum("H1" in claims for *_, claims in ledger.PAPER_TASKS)
-    assert f"Of {missing + 2} tasks: supported on 1, contradicted on 1, not tested on {missing}." in text
-    assert "These are 14 verdicts, from 30 intervals." in text  # seven claims with 15 criteria, twice
+        assert f'id="claim-{claim.lower()}"' in text and html.escape(CLAIMS[claim].statement, quote=False) in (
+            text.replace("&#39;", "'")
+        )
+    assert shown(tasks, 'id="claim-h1">.*?(<summary>.*?)</summary>').endswith("✔ 1 ✘ 1 · 1")
+    links = re.findall(r'href="#([a-z0-9-]+)"', text)
+    assert {"h1-a-task", "h1-another", "d1-a-task", "task-another"} <= set(links)
+    assert all(text.count(f'id="{link}"') == 1 for link in links)
+    assert "14 verdicts from 30 intervals" in text  # seven claims with 15 criteria, twice
 
 
-def test_a_row_says_what_was_measured_and_where() -> None:
+def test_a_row_says_what_was_measured_and_what_would_decide_it() -> None:
     task = task_of(runs())
-    assert verdicts(task) == dict.fromkeys(ON_RUNS, "supported") and task.figures["D"] == "fig-learning-curves"
-    text = ledger.claim_section("H1", [task])
-    assert "✔ supported | ✔ SAIF, hybrid - better of SA and HA: 0.350 [0.350, 0.350], needs > -0.01<br>" in text
-    assert "| 5 | {numref}`fig-saif-over-tau` |" in text
-    few = ledger.claim_section("H1", [task_of(runs(seeds=(0, 1, 2)))])
-    assert "○ inconclusive | ○ SAIF, hybrid - better of SA and HA: 0.350 (0.350 to 0.350)" in few
-    assert "(5 seeds)" in few
+    assert verdicts(task) == dict.fromkeys(ON_RUNS, "supported")
+    row = r'<tr id="h1-a-task">.*?</tbody>'
+    words = "✔ SAIF, hybrid - better of SA and HA 0.350 [0.350, 0.350] > -0.01 5"
+    assert shown([task], row).startswith(f"✔ a task: supported {words} ✔ accuracy")
+    few = shown([task_of(runs(seeds=(0, 1, 2)))], row)
+    assert few.startswith(
+        "○ a task: inconclusive ○ SAIF, hybrid - better of SA and HA 0.350 (0.350 to 0.350) > -0.01 3 5"
+    )
+
+
+def test_short_names_tell_tasks_apart() -> None:
+    titles = [
+        "a (JPEG copy), m = 5, 1,000 mosaics",
+        "a (JPEG copy), m = 5, 20 mosaics",
+        "a, m = 7",
+        "b, 2, study of x",
+        "b, 2",
+    ]
+    assert list(ledger.short_names(titles).values()) == [
+        "a, m = 5, 1,000 mosaics", "a, m = 5, 20 mosaics", "a, m = 7", "b, study of x", "b, 2"
+    ]  # fmt: skip
 
 
 def test_only_shared_seeds_count_and_what_is_not_known_has_no_row() -> None:
@@ -117,7 +142,7 @@ def test_late_claims_wait_for_the_loss_to_flatten() -> None:
         run.history["train_loss"] = np.linspace(1.0, 0.1, 10)
     task = task_of(found)
     assert {claim for claim, state in verdicts(task).items() if state == "not tested"} == {"D1", "D2", "D3"}
-    assert "HA's loss still falls after 10 epochs" in ledger.claim_section("D1", [task])
+    assert "HA's loss still falls after 10 epochs" in shown([task], r'<tr id="d1-a-task">.*?</tbody>')
 
 
 def test_of_a_task_that_is_recorded_and_live_the_recorded_runs_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,14 +152,14 @@ def test_of_a_task_that_is_recorded_and_live_the_recorded_runs_count(monkeypatch
     monkeypatch.setattr(store, "every", lambda kind, recorded: kept if kind is Run else [])
     monkeypatch.setattr(store, "get_all", lambda configs, recorded: live if not recorded else [])
     monkeypatch.setattr(store, "get", lambda config: made_sweep(INCENTIVES))
-    for notebook, (source, _) in ledger.RUNS.items():  # the other notebooks' runs are these as well
-        monkeypatch.setitem(ledger.RUNS, notebook, (source, [{}] if notebook == ledger.PICTURES else []))
+    for kind, (notebook, _) in ledger.NOTEBOOKS.items():  # the other notebooks' runs are these as well
+        monkeypatch.setitem(ledger.NOTEBOOKS, kind, (notebook, [{}] if notebook == ledger.PICTURES else []))
     monkeypatch.setattr(ledger, "study_tasks", list)
     (task,) = (task for task in ledger.all_tasks(ROOT / "notebooks") if task.title.startswith("a task"))
     assert (task.kept, task.seeds, len(task.results)) == ("recorded", "30", 120)
     assert len(task.criteria["H1"][0].values) == 30
     assert len(task.command.split("\\\n")) == 5, "a command that reruns one seed"
-    assert "The command runs one seed again" in ledger.task_section(task)
+    assert "The command runs one seed again" in ledger.origin(task)
 
 
 INCENTIVES = {"soft": [3.0, 1.0, 0.1], "hard": [1.0, 2.0, 2.5], "lvml": [4.0, 2.0, 1.0]}
@@ -201,7 +226,7 @@ def test_benchmarks_show_the_hybrid_s_accuracy_alone() -> None:
     result = Result[CrossValidation](Path("nowhere") / config.name)
     result.__dict__.update(config=config, summary={"title": "b", "provenance": {}}, history=pd.DataFrame(rows))
     text = ledger.page([task_of(runs())], [result])
-    assert "| hybrid - HA | -0.100 |" in text and f"fcam rerun {config.name}" in text
+    assert "<td>hybrid - HA</td><td>-0.100 [" in text and f"fcam rerun {config.name}" in text
 
 
 def test_recorded_runs_on_other_data_are_not_shown_as_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,15 +317,8 @@ def test_every_disagreement_is_spoken_of(judged: list[dict[str, Any]]) -> None:
     assert explained == {row["claim"] for row in judged if row["verdict"] == "contradicted"}
 
 
-def test_figures_and_notebooks_of_rows_exist(rows: list[dict[str, Any]]) -> None:
-    page = (ROOT / "book" / "_ext" / "findings.py").read_text("utf-8")  # the landing page's figure
-    figures = {None, *re.findall(r":name: (fig-[\w-]+)", page)}
-    names = set()
-    for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"):
-        names.add(path.stem)
-        cells = nbformat.read(path, as_version=4).cells
-        figures |= {cell.metadata.get("mystnb", {}).get("figure", {}).get("name") for cell in cells}
-    assert {row["notebook"] for row in rows} <= names and {row["figure"] for row in rows} <= figures
+def test_notebooks_of_rows_exist(rows: list[dict[str, Any]]) -> None:
+    assert all((ROOT / "notebooks" / f"{row['notebook']}.ipynb").is_file() for row in rows)
 
 
 def test_commands_of_rows_can_be_given(rows: list[dict[str, Any]]) -> None:

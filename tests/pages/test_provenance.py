@@ -68,8 +68,8 @@ def test_every_figure_says_how_it_was_made_and_its_command_gives_the_parameters_
 
 @pytest.mark.parametrize(
     ("page", "source"),
-    [("course", "book/_ext/course.py"), ("claims", "book/_ext/ledger.py"), ("intro", "book/_ext/findings.py")],
-)  # fmt: skip
+    [("course", "book/_ext/course.py"), ("intro", "book/_ext/findings.py")],
+)
 def test_figures_outside_the_notebooks_have_their_line(page: str, source: str) -> None:
     found = [note for note in notes((SITE / f"{page}.html").read_text("utf-8")) if note["path"] == source]
     assert found and (ROOT / source).is_file() and all(ORIGIN.search(note["made"]) for note in found)

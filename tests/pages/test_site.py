@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gzip
 import http.server
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +15,13 @@ from urllib.request import urlopen
 
 import nbformat
 import pytest
-from page_scripts import AXE, CONTRAST, FILTERS, FOCUSED, INSPECT, OVERFLOW, PRINTED, RUN_AXE, SHIFTS
+from page_scripts import AXE, CONTRAST, CUT, FILTERS, FOCUSED, INSPECT, OVERFLOW, PRINTED, RUN_AXE, SHIFTS
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "book" / "_build" / "html"
 
-DESKTOP = ViewportSize(width=1280, height=900)
+DESKTOP = ViewportSize(width=1300, height=900)
 PHONE = ViewportSize(width=390, height=844)
 # Contrast of text to its ground that WCAG 2 asks for at level AA.
 MIN_CONTRAST = 4.5
@@ -120,8 +121,11 @@ def looks(page: Page) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, viewport in (("phone", PHONE), ("desktop", DESKTOP)):
         page.set_viewport_size(viewport)
-        found[name] = page.evaluate(OVERFLOW)
-    found["pale"] = [text for text in page.evaluate(CONTRAST) if text["ratio"] < MIN_CONTRAST][:5]
+        page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        found[name] = page.evaluate(OVERFLOW) | {"cut": page.evaluate(CUT)}
+    texts = page.evaluate(CONTRAST)
+    least = {text["what"]: 7 if text["what"].startswith("<figcaption") else MIN_CONTRAST for text in texts}
+    found["pale"] = [text for text in texts if text["ratio"] < least[text["what"]]][:5]
     found["filters"] = page.evaluate(FILTERS)
     return found
 
@@ -245,7 +249,8 @@ DARK_FIGURES = {"none", "invert(1) hue-rotate(180deg)"}  # drawings are inverted
 
 def unfit(path: str, found: dict[str, Any]) -> list[str]:
     """What is wrong with a page's looks, in words."""
-    wrong = [f"{path} on a {name}: {found[name]}" for name in ("phone", "desktop") if found[name] != FITS]
+    fits = FITS | {"cut": []}
+    wrong = [f"{path} on a {name}: {found[name]}" for name in ("phone", "desktop") if found[name] != fits]
     wrong += [f"{path}: {found['pale']} are too pale"] if found["pale"] else []
     return wrong + ([f"{path}: the scheme recolours figures"] if set(found["filters"]) - DARK_FIGURES else [])
 
@@ -265,6 +270,25 @@ def test_every_page_fits_its_screen_and_its_text_stands_out_in_the_dark(browser:
     page.emulate_media(media="print")
     assert page.evaluate(PRINTED)["ground"] == "rgb(255, 255, 255)", "a dark page prints dark"
     assert not visit.foreign and not visit.problems
+    visit.close()
+
+
+def test_the_claims_fit_three_screens_and_each_mark_opens_its_numbers(browser: Browser, address: str) -> None:
+    visit = Visit(browser, address)
+    page = visit.open("claims.html")
+    assert page.evaluate("document.querySelector('article').scrollHeight") <= 3 * DESKTOP["height"]
+    for mark in page.locator("table.matrix td a").all()[::9]:
+        row = page.locator(f"[id='{(mark.get_attribute('href') or '')[1:]}']")
+        mark.press("Enter")
+        row.wait_for(state="visible")
+        claim, task, state = re.split(" on |: ", mark.get_attribute("title") or "")
+        assert row.inner_text().strip().endswith(f"{task}: {state}") and row.get_attribute("id") != claim
+    for fold in page.locator("details.claim").all():
+        fold.evaluate("fold => fold.open = true")
+    for viewport in (DESKTOP, PHONE):
+        page.set_viewport_size(viewport)
+        page.wait_for_timeout(300)
+        assert page.evaluate(CUT) == []
     visit.close()
 
 

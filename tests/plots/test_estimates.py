@@ -1,4 +1,4 @@
-"""Estimates side by side: every mean, interval, repeat and verdict in its panel, row and marker."""
+"""Estimates side by side: every mean, interval and repeat in its panel, row and marker."""
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,6 @@ from fcamlib.errors import UserError
 from fcamlib.plots.look import CARD
 
 PARADIGMS = ("soft", "hard", "lvml", "hybrid")
-LONG = "a task whose name is so long that it cannot stand beside the marks, 30,000 mosaics"
 
 
 def a_table() -> pd.DataFrame:
@@ -69,22 +68,3 @@ def test_folds_are_weighted_by_their_bags_and_each_method_has_its_column(outside
     assert_legible(fig)
     with pytest.raises(UserError, match="accuracy"):
         plots.crossval_accuracy({"a": pd.DataFrame(rows).drop(columns="accuracy")})
-
-
-def test_each_verdict_is_a_mark_at_its_claim_and_task_and_differs_without_colour() -> None:
-    verdicts = [["supported", "contradicted", ""], ["inconclusive", "not tested", "supported"]]
-    frame = pd.DataFrame(verdicts, index=["digits", LONG], columns=["D1", "S1", "H1"])
-    fig = plots.verdict_matrix(frame)
-    looks = {}
-    for row, column in np.argwhere(frame.to_numpy() != ""):
-        verdict = verdicts[row][column]
-        (mark,) = by_gid(fig, f"{verdict}-{row}-{column}")
-        assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (column, row)
-        looks[verdict] = (mark.get_marker(), mark.get_markerfacecolor() == CARD)
-    assert len([line for line in fig.axes[0].lines if line.get_gid()]) == 5 and len(set(looks.values())) == 4
-    labels = [label.get_text() for label in fig.axes[0].get_yticklabels()]
-    assert labels[0] == "digits" and labels[1].replace("\n", " ") == LONG and "\n" in labels[1]
-    assert fig.axes[0].yaxis_inverted(), "the first task stands on top"
-    assert_legible(fig)
-    with pytest.raises(UserError, match="at least one task"):
-        plots.verdict_matrix(frame.iloc[:0])
