@@ -13,7 +13,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int64
-from numpy.typing import NDArray
 
 from fcamlib.config.sources import short_source
 from fcamlib.config.tasks import Series
@@ -61,7 +60,10 @@ def _motifs(config: Series, seed: int) -> SDCTask:
 def _draw(
     config: Series, num_series: int, generator: np.random.Generator
 ) -> tuple[Float32[np.ndarray, "n M C T"], Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
-    """Windows, label and the motif's window of `num_series` series."""
+    """Windows, label and the motif's window of `num_series` series.
+
+    Their background is a slow sinusoid and a linear trend for each channel, and white noise.
+    """
     num_segments, num_channels, length = config.num_segments, config.num_channels, config.window_length
     label = generator.integers(config.num_classes, size=num_series)
     place = generator.integers(num_segments, size=num_series)
@@ -71,7 +73,11 @@ def _draw(
     )  # (n, M): waveform of each window
     present = is_motif | (generator.random(is_motif.shape) < config.distractors)
     shapes = waveforms(2 * config.num_classes, num_channels, length // 2)
-    background = _background(config, num_series, generator)
+    samples, shape = num_segments * length, (num_series, num_channels, 1)
+    time = np.arange(samples) / samples
+    cycles, phase = generator.uniform(0.5, 2.0, shape), generator.uniform(0, 2 * np.pi, shape)
+    drift = DRIFT * np.sin(2 * np.pi * cycles * time + phase) + generator.uniform(-DRIFT, DRIFT, shape) * (time - 0.5)
+    background = drift + config.noise * generator.standard_normal((num_series, num_channels, samples))
     windows = background.reshape(num_series, num_channels, num_segments, length).swapaxes(1, 2).copy()  # (n, M, C, T)
     scale = generator.uniform(*AMPLITUDE, is_motif.shape)
     start = generator.integers(length - length // 2 + 1, size=is_motif.shape)
@@ -79,16 +85,6 @@ def _draw(
         part = slice(start[series, segment], start[series, segment] + length // 2)
         windows[series, segment, :, part] += scale[series, segment] * shapes[held[series, segment]]
     return windows.astype(np.float32), label, place
-
-
-def _background(config: Series, num_series: int, generator: np.random.Generator) -> NDArray[np.float64]:
-    """Drift, one slow sinusoid and a linear trend per channel, and white noise: (n, C, M * T)."""
-    samples = config.num_segments * config.window_length
-    time = np.arange(samples) / samples
-    shape = (num_series, config.num_channels, 1)
-    cycles, phase = generator.uniform(0.5, 2.0, shape), generator.uniform(0, 2 * np.pi, shape)
-    drift = DRIFT * np.sin(2 * np.pi * cycles * time + phase) + generator.uniform(-DRIFT, DRIFT, shape) * (time - 0.5)
-    return drift + config.noise * generator.standard_normal((num_series, config.num_channels, samples))
 
 
 def _file(config: Series) -> SDCTask:

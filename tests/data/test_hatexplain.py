@@ -92,47 +92,32 @@ def test_labels_and_rationales_by_rule(
     assert lost == (label == "majority")
 
 
-def test_a_split_without_a_majority_is_one_sentence(tmp_path: Path) -> None:
-    posts, divisions = small()
-    for name in ("d", "e"):
-        posts[name] = entry("two words", "ohn")
-    with pytest.raises(DataError, match="no post of the split 'val' has a majority label: use label=first"):
-        hatexplain_corpus(put(tmp_path, posts, divisions), "majority", "union")
-
-
 def test_even_number_of_marks_needs_more_than_half(tmp_path: Path) -> None:
     posts, divisions = small()
     posts["e"] = entry("a b c d e", "ooh", "11000", "01100")
     corpus = hatexplain_corpus(put(tmp_path, posts, divisions), "majority", "majority")
     assert [post.rationale for post in corpus.posts if post.split == "validation"][1] == [0, 1, 0, 0, 0]
+    posts |= dict.fromkeys("de", entry("two words", "ohn"))
+    with pytest.raises(DataError, match="no post of the split 'val' has a majority label: use label=first"):
+        hatexplain_corpus(put(tmp_path, posts, divisions), "majority", "union")
 
 
-def _without(name: str, field: str) -> Callable[[Json, Json], None]:
-    return lambda posts, divisions: posts[name].pop(field)
+Change = Callable[[Json, Json], Any]
+FAULTS: list[tuple[Change, str]] = [
+    (lambda posts, _: posts["b"].pop("post_tokens"), r"dataset.json': field b.post_tokens: field required"),
+    (lambda posts, _: posts["b"].update(post_tokens=[]), r"field b.post_tokens: list should have at least 1 item"),
+    (lambda posts, _: posts["b"].update(annotators=[{"label": "rude"}]), r"field b.annotators.0.label: input should"),
+    (lambda posts, _: posts["b"].update(rationales=[[0, 1, 1]]), r"post 'b': a rationale has 3 entries for 4 tokens"),
+    (lambda posts, _: posts["b"].update(rationales=[[0, 1, 1, 2]]), r"field b.rationales.0.3: input should be less"),
+    (lambda posts, _: posts.pop("g"), r"divisions.json names .* 'test': 1} posts of dataset.json, it has to name"),
+    (lambda _, divisions: divisions.pop("val"), r"names {'train': 3, 'val': 0, 'test': 2} posts"),
+    (lambda _, divisions: divisions["val"].__setitem__(0, "a"), r"divisions.json names a post twice"),
+    (lambda _, divisions: divisions.update(train="a"), r"field train: input should be a valid array"),
+]
 
 
-def _set(name: str, field: str, value: Any) -> Callable[[Json, Json], None]:
-    return lambda posts, divisions: posts[name].update({field: value})
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        (_without("b", "post_tokens"), r"dataset.json': field b.post_tokens: field required"),
-        (_set("b", "post_tokens", []), r"field b.post_tokens: list should have at least 1 item"),
-        (_set("b", "annotators", [{"label": "rude"}]), r"field b.annotators.0.label: input should be 'normal'"),
-        (_set("b", "rationales", [[0, 1, 1]]), r"post 'b': a rationale has 3 entries for 4 tokens"),
-        (_set("b", "rationales", [[0, 1, 1, 2]]), r"field b.rationales.0.3: input should be less than"),
-        (lambda posts, divisions: posts.pop("g"), r"divisions.json names .* 'test': 1} posts of dataset.json, it has"),
-        (lambda posts, divisions: divisions["val"].pop(), r"names {'train': 3, 'val': 1, 'test': 2} posts"),
-        (lambda posts, divisions: divisions.pop("val"), r"names {'train': 3, 'val': 0, 'test': 2} posts"),
-        (lambda posts, divisions: divisions["val"].__setitem__(0, "a"), r"divisions.json names a post twice"),
-        (lambda posts, divisions: divisions.update(train="a"), r"field train: input should be a valid array"),
-    ],
-)
-def test_wrong_content_is_one_sentence_without_a_word_of_a_post(
-    tmp_path: Path, change: Callable[[Json, Json], None], message: str
-) -> None:
+@pytest.mark.parametrize(("change", "message"), FAULTS)
+def test_wrong_content_is_one_sentence_without_a_word_of_a_post(tmp_path: Path, change: Change, message: str) -> None:
     posts, divisions = small()
     change(posts, divisions)
     with pytest.raises(DataError, match=message) as caught:

@@ -59,24 +59,16 @@ def test_words_of_training_posts_get_numbers_and_others_share_one(tmp_path: Path
     assert rare.splits["train"].segments[0, :3].tolist() == [3, 1, UNKNOWN]
 
 
-def test_long_posts_are_cut_with_their_rationale(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    tokens, marks = [f"w{i}" for i in range(600)], [0] * 510 + [1] * 90
-    long = {"tokens": tokens, "label": "food", "rationale": marks}
-    source = put(tmp_path, train=[*TRAIN, long], validation=TEST, test=[long, TEST[0]])
-    task = text_task(Text(source=source), 0)
-    test = task.splits["test"]
-    assert test.num_segments == 512 and int(test.foreground.sum()) == 2
+def test_long_posts_are_cut_and_empty_ones_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    long = {"tokens": [f"w{i}" for i in range(600)], "label": "food", "rationale": [0] * 510 + [1] * 90}
+    empty: list[Line] = [{"tokens": [], "label": "food"}, {"text": "  ", "label": "ride"}]
+    source = put(tmp_path, train=[*empty, *TRAIN, long], validation=TEST, test=[long, TEST[0]])
+    splits = text_task(Text(source=source), 0).splits
+    assert len(splits["train"]) == len(TRAIN) + 1
+    assert splits["test"].num_segments == 512 and int(splits["test"].foreground.sum()) == 2
+    assert f"2 posts of '{tmp_path}/train.jsonl' have no word and are left out" in caplog.text
     assert "1 test posts are longer than max_tokens=512 and are cut" in caplog.text
     assert text_task(Text(source=source, max_tokens=700), 0).splits["test"].num_segments == 600
-
-
-def test_posts_without_a_word_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    empty: list[Line] = [{"tokens": [], "label": "food"}, {"text": "  ", "label": "ride"}]
-    source = put(tmp_path, train=[*empty, *TRAIN], validation=TEST, test=TEST)
-    assert len(text_task(Text(source=source), 0).splits["train"]) == len(TRAIN)
-    assert f"2 posts of '{tmp_path}/train.jsonl' have no word and are left out" in caplog.text
-    with pytest.raises(DataError, match="no instance is left for test"):
-        jsonl_corpus(put(tmp_path / "none", train=TRAIN, test=empty))
 
 
 def test_validation_is_held_out_of_training_in_each_class(tmp_path: Path) -> None:
@@ -100,14 +92,6 @@ def test_validation_is_held_out_of_training_in_each_class(tmp_path: Path) -> Non
 def test_classes_go_by_value_where_all_are_whole_numbers(tmp_path: Path, labels: list[Any], order: list[str]) -> None:
     lines = [{"tokens": ["a"], "label": label} for label in labels * 3]
     assert list(jsonl_corpus(put(tmp_path, train=lines, test=lines)).class_names) == order
-
-
-def test_other_files_beside_the_known_ones_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    source = put(tmp_path, train=TRAIN, test=TEST, val=TEST)
-    (tmp_path / ".hidden.jsonl").touch()
-    jsonl_corpus(source)
-    (told,) = {message for message in caplog.messages if "is not read" in message}
-    assert told == f"'{tmp_path}/val.jsonl' is not read: a folder holds train.jsonl, validation.jsonl, test.jsonl."
 
 
 def test_one_file_is_divided_by_its_field_or_drawn(tmp_path: Path) -> None:
@@ -137,20 +121,13 @@ def test_one_file_is_divided_by_its_field_or_drawn(tmp_path: Path) -> None:
         (b"[" * 9_000, r"it is not JSON \(recursion limit exceeded"),
         (b'{"tokens": ["a"]}', r"line 2 of .*: field label: field required"),
         (b'{"label": "food"}', r"line 2 of .*: give either tokens or text, not both"),
-        (b'{"label": "food", "text": "a", "tokens": ["a"]}', r"line 2 of .*: give either tokens or text, not both"),
         (b'{"label": "food", "tokens": "a b"}', r"line 2 of .*: field tokens: input should be a valid array"),
         (b'{"label": "food", "tokens": [1]}', r"line 2 of .*: field tokens.0: input should be a valid string"),
         (b'{"label": 0.5, "tokens": ["a"]}', r"field label.str: input should be a valid string"),
-        (
-            b'{"label": "food", "tokens": ["a"], "rationale": [2]}',
-            r"field rationale.0: input should be less than or eq",
-        ),
+        (b'{"label": "food", "tokens": ["a"], "rationale": [2]}', r"field rationale.0: input should be less than"),
         (b'{"label": "food", "tokens": ["a"], "rationale": [1, 0]}', r"field rationale has 2 entries for 1 tokens"),
-        (b'{"label": "food", "text": "Hi!", "rationale": [1]}', r"field rationale has 1 entries for 2 tokens"),
-        (
-            b'{"label": "food", "tokens": ["a"], "split": "dev"}',
-            r"field split: input should be 'train', 'validation' or",
-        ),
+        (b'{"label": "food", "text": "Hi!", "tokens": ["a"]}', r"give either tokens or text, not both"),
+        (b'{"label": "food", "tokens": ["a"], "split": "dev"}', r"field split: input should be 'train', 'validation'"),
         (b'{"label": "food", "text": "caf\xe9"}', r"line 2 of '.*train.jsonl' is not UTF-8 text \(byte 0xe9\)"),
     ],
 )
@@ -163,10 +140,13 @@ def test_a_wrong_line_is_one_sentence(tmp_path: Path, line: bytes, message: str)
     assert "\n" not in str(caught.value)
 
 
-def test_missing_and_empty_files_and_strange_labels_are_one_sentence(tmp_path: Path) -> None:
-    source = put(tmp_path, train=TRAIN, test=[TEST[0] | {"label": "music"}])
+def test_missing_and_empty_files_and_strange_ones_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = put(tmp_path, train=TRAIN, val=TEST, test=[TEST[0] | {"label": "music"}])
+    (tmp_path / ".hidden.jsonl").touch()
     with pytest.raises(DataError, match="class 'music' has no training instance: give it some"):
         jsonl_corpus(source)
+    (told,) = {message for message in caplog.messages if "is not read" in message}
+    assert told == f"'{tmp_path}/val.jsonl' is not read: a folder holds train.jsonl, validation.jsonl, test.jsonl."
     (tmp_path / "test.jsonl").write_text("\n")
     with pytest.raises(DataError, match=r"the file '.*test.jsonl' is empty"):
         jsonl_corpus(source)
@@ -175,9 +155,10 @@ def test_missing_and_empty_files_and_strange_labels_are_one_sentence(tmp_path: P
         jsonl_corpus(source)
     with pytest.raises(DataError, match=r"there is no file '.*/none'; give the path of a file with one JSON object"):
         jsonl_corpus(f"text:{tmp_path}/none")
-    put(tmp_path / "one", train=TRAIN[:1], test=TRAIN[:1])
     with pytest.raises(DataError, match="the posts have 1 class: give at least two"):
-        jsonl_corpus(f"text:{tmp_path}/one")
+        jsonl_corpus(put(tmp_path / "one", train=TRAIN[:1], test=TRAIN[:1]))
+    with pytest.raises(DataError, match="no instance is left for test"):
+        jsonl_corpus(put(tmp_path / "empty", train=TRAIN, test=[{"tokens": [], "label": "food"}]))
 
 
 def test_sizes_draw_a_part_with_the_seed(tmp_path: Path) -> None:

@@ -186,3 +186,17 @@ def test_unknown_names_and_shapes_are_one_sentence() -> None:
             with pytest.raises(UserError) as error:
                 wrong()
             assert str(error.value) == sentence
+
+
+def test_conv1d_networks_see_a_motif_wherever_it_lies_and_report_windows_that_are_too_short() -> None:
+    window = torch.zeros(1, 2, 40, dtype=torch.float64)
+    window[..., 12:20] = torch.randn(1, 2, 8, generator=generator(), dtype=torch.float64)
+    for network in (
+        focus_network("conv1d", (2, 40), generator(), torch.float64),
+        classification_network("conv1d", (2, 40), K, generator(), torch.float64),
+    ):
+        assert_close(network(torch.roll(window, 6, dims=2)), network(window))  # a multiple of the stride
+        assert not torch.allclose(network(window), network(torch.zeros_like(window)))
+    for shape in ((2, 10), (20,)):
+        with pytest.raises(UserError, match=r"do not fit the conv1d networks.*at least 11 samples: set window_length"):
+            focus_network("conv1d", shape, generator())
