@@ -51,7 +51,7 @@ def write_coco() -> Callable[[Path, Any, int], str]:
         from fcamlib.data.scenes import scene_pictures
 
         *parts, names = scene_pictures(config, seed)
-        categories = [{"id": number, "name": name} for number, name in names.items()]
+        categories = [{"id": number, "name": name} for number, name in enumerate(names)]
         (folder / "annotations").mkdir(parents=True)
         for split, pictures in zip(("train2014", "val2014"), parts, strict=True):
             (folder / split).mkdir()

@@ -16,16 +16,14 @@ Source: arXiv 2307.13421, experiments on MSCOCO.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -34,13 +32,11 @@ from fcamlib.config.tasks import Coco, Scenes, read_yaml
 from fcamlib.data import coco, features, scenes
 from fcamlib.data.coco import Box, CocoPicture
 from fcamlib.data.files import read_text
-from fcamlib.data.pictures import decoded
 from fcamlib.data.sdc import Bank, drawn
 from fcamlib.data.vocabulary import PAD, SPECIAL, build_vocabulary, encode, words_of
 from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
-IN_MEMORY = 2**30  # bytes of decoded pictures of a split that are held in memory
 TABLE = "coco_words.yaml"
 NONE = "none"  # in a user's table, in place of a category
 _DRAW = 300  # keeps these draws apart from others of the same seed
@@ -114,23 +110,20 @@ def caption_task(config: Scenes | Coco, seed: int, device: torch.device | None =
     damaged or too small.
     """
     if isinstance(config, Scenes):
-        official, test, names = scenes.scene_pictures(config, seed)
+        official, test, categories = scenes.scene_pictures(config, seed)
         words_file, extra, title = "", scenes.SHAPE_WORDS, "scenes"
     else:
-        official, test, names = coco.coco_pictures(config.source)
+        official, test, categories = coco.coco_pictures(config.source)
         words_file, extra, title = config.words, {}, coco_title(config)
     pictures = _splits(official, test, config, seed)
-    categories = tuple(names.values())
-    training = chain.from_iterable(picture.captions for picture in pictures["train"])
-    vocabulary = build_vocabulary(training, config.min_count)
+    vocabulary = build_vocabulary(chain.from_iterable(p.captions for p in pictures["train"]), config.min_count)
     if len(vocabulary) == len(SPECIAL):
         fault = f"min_count={config.min_count} leaves no word of dataset='{config.source}'"
         raise DataError(f"{fault}: no word of the training captions occurs so often, give a smaller number.")
     named = category_words(categories, words_file, extra)
     word_category = torch.tensor([categories.index(named[word]) if word in named else -1 for word in vocabulary])
-    place = {number: row for row, number in enumerate(names)}
     splits = {
-        split: _data(chosen, _bank(chosen, config, device), vocabulary, place, config.max_words)
+        split: _data(chosen, _bank(chosen, config, device), vocabulary, config.max_words)
         for split, chosen in pictures.items()
     }
     return CaptionTask(splits, vocabulary, categories, word_category, title)
@@ -158,35 +151,15 @@ def _splits(
 
 
 def _bank(pictures: Sequence[CocoPicture], config: Scenes | Coco, device: torch.device | None) -> Bank:
-    """What a model sees of `pictures`: pixels in [-1, 1], or features of a frozen encoder.
-
-    More than `IN_MEMORY` bytes of pixels are decoded once, into the data folder.
-    """
-    root, size = paths.data_dir() / "kept", config.image_size
+    """What a model sees of `pictures`: pixels in [-1, 1], or features of a frozen encoder."""
     if isinstance(config, Coco) and config.features:
-        encoder = features.ENCODERS[config.features](config.weights)
-        return Bank(torch.from_numpy(features.picture_features(pictures, size, encoder, pixels_of, root, device)))
-    shape = (len(pictures), size, size, 3)
-    if math.prod(shape) <= IN_MEMORY:
-        values = pixels_of(pictures, size)
-    else:
-        about = {"pictures": features.pictures_hash(pictures), "image_size": size}
-        values = features.kept("pictures", about, shape, "uint8", lambda rows: pixels_of(pictures[rows], size), root)
-    return Bank(torch.from_numpy(values), scale=2 / 255, shift=-1.0, pictures=True)
+        encoder, root = features.ENCODERS[config.features](config.weights), paths.data_dir() / "kept"
+        return Bank(torch.from_numpy(features.picture_features(pictures, config.image_size, encoder, root, device)))
+    values = torch.from_numpy(coco.pixels_of(pictures, config.image_size))
+    return Bank(values, scale=2 / 255, shift=-1.0, pictures=True)
 
 
-def pixels_of(pictures: Sequence[CocoPicture], image_size: int) -> UInt8[np.ndarray, "n S S 3"]:
-    """The pictures as a model sees them, before scaling."""
-    return decoded(len(pictures), image_size, lambda place: coco.read_picture(pictures[place], image_size))
-
-
-def _data(
-    pictures: Sequence[CocoPicture],
-    bank: Bank,
-    vocabulary: tuple[str, ...],
-    index: Mapping[int, int],
-    max_words: int,
-) -> CaptionData:
+def _data(pictures: Sequence[CocoPicture], bank: Bank, vocabulary: tuple[str, ...], max_words: int) -> CaptionData:
     numbers = {word: number for number, word in enumerate(vocabulary)}
     captions = [(row, caption) for row, picture in enumerate(pictures) for caption in picture.captions]
     if num_longer := sum(len(caption) > max_words for _, caption in captions):
@@ -194,7 +167,7 @@ def _data(
     encoded = [torch.tensor(encode(caption[:max_words], numbers)) for _, caption in captions]
     objects, phrases, first = [], [], 0
     for picture in pictures:
-        placed = [(index[category], _inside(picture, [box])) for category, box in picture.objects]
+        placed = [(category, _inside(picture, [box])) for category, box in picture.objects]
         boxes = [box for _, found in placed for box in found]
         shown = torch.tensor(boxes, dtype=torch.float64).reshape(-1, 4)
         objects.append(ObjectBoxes(tuple(category for category, found in placed if found), shown))

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
@@ -28,7 +29,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from fcamlib.config.sources import source_path
 from fcamlib.data.files import read_json
-from fcamlib.data.pictures import as_shown
+from fcamlib.data.pictures import as_shown, decoded
 from fcamlib.data.vocabulary import words_of
 from fcamlib.errors import DataError
 
@@ -102,7 +103,7 @@ class _InstancesFile(BaseModel):
 
 @dataclass(frozen=True)
 class CocoPicture:
-    """A picture with its captions, its objects (number of the category, box), and phrases with their boxes.
+    """A picture with its captions, its objects (index of the category, box), and phrases with their boxes.
 
     `pixels` is the picture's file, or the picture itself where it is drawn at the size that a model sees. Sizes and
     boxes (x and y of the upper left corner, width, height) are in annotated pixels.
@@ -129,15 +130,15 @@ def coco_files(source: str) -> dict[str, Path]:
     return files
 
 
-def coco_pictures(source: str) -> tuple[list[CocoPicture], list[CocoPicture], dict[int, str]]:
-    """The pictures of train2014 and of val2014, which share none, and the names of the categories by id."""
+def coco_pictures(source: str) -> tuple[list[CocoPicture], list[CocoPicture], tuple[str, ...]]:
+    """The pictures of train2014 and of val2014, which share none, and the names of the categories."""
     (official, categories), (test, others) = (read_split(split, source) for split in COCO_SPLITS)
     if categories != others:
         raise DataError(f"dataset='{source}': train2014 and val2014 have other categories: they have to be the same.")
     if shared := {picture.image_id for picture in official} & {picture.image_id for picture in test}:
         fault = f"image id {min(shared)} is in both train2014 and val2014"
         raise DataError(f"dataset='{source}': {fault}: leave it out of one.")
-    return official, test, categories
+    return official, test, tuple(categories.values())
 
 
 def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, str]]:
@@ -177,7 +178,8 @@ def _add_objects(
     pictures: dict[int, CocoPicture], file: _InstancesFile, left_out: Counter[str]
 ) -> dict[tuple[int, int], list[Box]]:
     """Give the pictures their objects; the boxes of each entity of a picture."""
-    known, categories = {entry.id for entry in file.images}, {entry.id for entry in file.categories}
+    known = {entry.id for entry in file.images}
+    index = {number: place for place, number in enumerate(sorted(entry.id for entry in file.categories))}
     shown: dict[tuple[int, int], list[Box]] = defaultdict(list)
     for item in file.annotations:
         if item.image_id not in known:
@@ -187,8 +189,8 @@ def _add_objects(
         elif item.image_id in pictures:
             for entity in item.entities:
                 shown[item.image_id, entity].append(item.bbox)
-            if item.category_id in categories:
-                pictures[item.image_id].objects.append((item.category_id, item.bbox))
+            if item.category_id in index:
+                pictures[item.image_id].objects.append((index[item.category_id], item.bbox))
             else:
                 left_out["boxes of unknown categories"] += 1
     return shown
@@ -241,7 +243,12 @@ def cropped_box(box: Box, width: int, height: int) -> Box | None:
     return (x0, y0, x1, y1) if x0 < x1 and y0 < y1 else None
 
 
-def read_picture(picture: CocoPicture, image_size: int) -> UInt8[np.ndarray, "S S 3"]:
+def pixels_of(pictures: Sequence[CocoPicture], image_size: int) -> UInt8[np.ndarray, "n S S 3"]:
+    """The pictures as a model sees them, before scaling."""
+    return decoded(len(pictures), image_size, lambda place: _square(pictures[place], image_size))
+
+
+def _square(picture: CocoPicture, image_size: int) -> UInt8[np.ndarray, "S S 3"]:
     """The picture's centred square, resized."""
     if not isinstance(picture.pixels, Path):
         return picture.pixels

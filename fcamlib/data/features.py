@@ -19,11 +19,10 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -36,7 +35,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torchvision.models import VGG19_Weights, vgg19
 
-from fcamlib.data.coco import CocoPicture
+from fcamlib.data.coco import CocoPicture, pixels_of
 from fcamlib.data.files import content_hash, download
 from fcamlib.errors import DataError
 
@@ -72,13 +71,12 @@ def picture_features(
     pictures: Sequence[CocoPicture],
     image_size: int,
     encoder: FrozenEncoder,
-    read: Callable[[Sequence[CocoPicture], int], UInt8[np.ndarray, "n S S 3"]],
     root: Path,
     device: torch.device | None = None,
 ) -> Float16[np.ndarray, "P L D"]:
     """Features of each picture in its L = h w regions, row by row, from the cache in `root` or computed into it.
 
-    `read` gives the pixels of some pictures; the encoder computes on `device`, in float32, on the CPU by default.
+    The encoder computes on `device`, in float32, on the CPU by default.
     """
     device = device or torch.device("cpu")
     module = encoder.module.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)  # type: ignore
@@ -90,7 +88,7 @@ def picture_features(
         return torch.cat([module(encoder.prepare(part)) for part in parts])  # (n, D, h, w)
 
     def compute(rows: slice) -> NDArray[np.float16]:
-        maps = encoded(read(pictures[rows], image_size))
+        maps = encoded(pixels_of(pictures[rows], image_size))
         found = maps.flatten(2).transpose(1, 2).to("cpu", torch.float16)  # (n, L, D)
         if not bool(found.isfinite().all()):
             raise DataError(f"features='{encoder.name}': float16 cannot hold the features: check the weights.")
@@ -98,7 +96,9 @@ def picture_features(
 
     _, num_features, height, width = encoded(np.zeros((1, image_size, image_size, 3), dtype=np.uint8)).shape
     about = {"weights": encoder.sha256, "pictures": pictures_hash(pictures), "image_size": image_size}
-    return kept(encoder.name, about, (len(pictures), height * width, num_features), "float16", compute, root)
+    shape = (len(pictures), height * width, num_features)
+    key = hashlib.sha256(json.dumps([about, shape, "float16"], sort_keys=True).encode()).hexdigest()[:12]
+    return kept(root / f"{encoder.name}-{key}.npy", shape, compute)
 
 
 def pictures_hash(pictures: Sequence[CocoPicture]) -> str:
@@ -110,33 +110,26 @@ def pictures_hash(pictures: Sequence[CocoPicture]) -> str:
 
 
 def kept(
-    label: str,
-    about: Mapping[str, Any],
-    shape: tuple[int, ...],
-    dtype: str,
-    compute: Callable[[slice], NDArray[Any]],
-    root: Path,
-) -> NDArray[Any]:
-    """The array (rows first) that `label` and `about` name, from the folder `root` or computed into it.
+    final: Path, shape: tuple[int, int, int], compute: Callable[[slice], Float16[np.ndarray, "n L D"]]
+) -> Float16[np.ndarray, "P L D"]:
+    """The array of the .npy file `final`, verified by its checksum and read as a private memory map.
 
-    It is an .npy file, verified by its checksum before each use and read as a private memory map. `compute` gives some
-    rows; a killed computation goes on after the last rows that were finished.
+    Where it is missing or damaged, `compute` gives some rows at a time; a killed computation goes on after the last
+    rows that were finished.
     """
-    key = hashlib.sha256(json.dumps([about, shape, dtype], sort_keys=True).encode()).hexdigest()[:12]
-    final = root / f"{label}-{key}.npy"
     try:
         if not _is_whole(final):  # a whole array is used without the lock: its folder may be read-only
             if final.is_file():
                 log.warning("'%s' is damaged and is computed again.", final)
-            root.mkdir(parents=True, exist_ok=True)
-            with FileLock(root / f".{final.name}.lock"):
+            final.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(final.with_name(f".{final.name}.lock")):
                 if not _is_whole(final):
-                    _fill(final, shape, dtype, compute)
+                    _fill(final, shape, compute)
     except OSError as error:
-        fault = f"cannot keep {np.prod(shape, dtype=float) * np.dtype(dtype).itemsize / 1e9:,.1f} GB in"
+        fault = f"cannot keep {2 * np.prod(shape, dtype=float) / 1e9:,.1f} GB in '{error.filename or final.parent}'"
         remedy = "make it writable, free some space, or set FCAM_DATA to another folder"
-        raise DataError(f"{fault} '{error.filename or root}' ({error.strerror or error}): {remedy}.") from None
-    values: NDArray[Any] = np.load(final, mmap_mode="c")
+        raise DataError(f"{fault} ({error.strerror or error}): {remedy}.") from None
+    values: NDArray[np.float16] = np.load(final, mmap_mode="c")
     return values
 
 
@@ -145,17 +138,17 @@ def _is_whole(final: Path) -> bool:
     return final.is_file() and note.is_file() and content_hash(final) == note.read_text("ascii", errors="replace")
 
 
-def _fill(final: Path, shape: tuple[int, ...], dtype: str, compute: Callable[[slice], NDArray[Any]]) -> None:
+def _fill(final: Path, shape: tuple[int, ...], compute: Callable[[slice], NDArray[np.float16]]) -> None:
     """Compute the rows aside, beside a note of how many are finished and their sha256, then give the file its name."""
     part, note = final.with_suffix(".part"), final.with_suffix(".done")
     try:
         values, digest = np.lib.format.open_memmap(part, mode="r+"), hashlib.sha256()
         done, known = note.read_text("ascii").split()
         digest.update(values[: int(done)].data)
-        if (values.shape, values.dtype, digest.hexdigest()) != (shape, np.dtype(dtype), known):
+        if (values.shape, values.dtype, digest.hexdigest()) != (shape, np.float16, known):
             raise ValueError("damaged")
     except (FileNotFoundError, ValueError):
-        values, done, digest = np.lib.format.open_memmap(part, "w+", np.dtype(dtype), shape), "0", hashlib.sha256()
+        values, done, digest = np.lib.format.open_memmap(part, "w+", np.dtype(np.float16), shape), "0", hashlib.sha256()
         with part.open("r+b") as file:  # a full disk would otherwise end the process when a page is written
             os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
     shown = {"console": Console(stderr=True), "disable": not sys.stderr.isatty()}

@@ -75,19 +75,16 @@ class Scene:
 
 
 @lru_cache(maxsize=1)
-def scene_pictures(config: Scenes, seed: int) -> tuple[list[CocoPicture], list[CocoPicture], dict[int, str]]:
-    """Training and validation scenes, test scenes, whose image ids run on from 1, and the names of categories by id."""
-    number = config.num_train + config.num_validation + config.num_test
-    what = f"{number:,} scenes of image_size={config.image_size}"
-    require_memory(6 * number * config.image_size**2, what, "give fewer or smaller ones")
-    names = dict(enumerate(SHAPE_WORDS, start=1))
-    ids, size = {name: number for number, name in names.items()}, config.image_size
+def scene_pictures(config: Scenes, seed: int) -> tuple[list[CocoPicture], list[CocoPicture], tuple[str, ...]]:
+    """Training and validation scenes, test scenes, whose image ids run on from 1, and the names of the categories."""
+    number, size, names = config.num_train + config.num_validation + config.num_test, config.image_size, [*SHAPE_WORDS]
+    require_memory(6 * number * size**2, f"{number:,} scenes of image_size={size}", "give fewer or smaller ones")
     pictures = []
     for image_id, scene in enumerate(chain.from_iterable(split_scenes(config, seed)), start=1):
         captions = [words_of(caption) for caption in scene.captions]
-        objects = [(ids[shape.category], shape.box) for shape in scene.shapes]
+        objects = [(names.index(shape.category), shape.box) for shape in scene.shapes]
         pictures.append(CocoPicture(image_id, scene.picture, size, size, captions, objects))
-    return pictures[: -config.num_test], pictures[-config.num_test :], names
+    return pictures[: -config.num_test], pictures[-config.num_test :], tuple(names)
 
 
 def split_scenes(config: Scenes, seed: int) -> Iterator[Iterator[Scene]]:

@@ -24,9 +24,9 @@ from torchvision.models import VGG19_Weights, vgg19
 from torchvision.transforms.v2.functional import normalize
 
 from fcamlib.config import task_on
-from fcamlib.data import captions, features
-from fcamlib.data.captions import caption_task, pixels_of
-from fcamlib.data.coco import CocoPicture
+from fcamlib.data import coco, features
+from fcamlib.data.captions import caption_task
+from fcamlib.data.coco import CocoPicture, pixels_of
 from fcamlib.data.features import FrozenEncoder, kept, picture_features, vgg19_encoder
 from fcamlib.errors import DataError
 
@@ -49,7 +49,7 @@ def keep(root: Path, fatal: int = -1) -> list[int]:
         starts.append(rows.start)
         return VALUES[rows]
 
-    values = kept("numbers", {"of": "a test"}, VALUES.shape, "float16", compute, root)
+    values = kept(root / "numbers.npy", VALUES.shape, compute)
     np.testing.assert_array_equal(values, VALUES)
     values += 1  # a private map: the file stays as it is
     return starts
@@ -129,7 +129,7 @@ def pictures(tmp_path: Path) -> list[CocoPicture]:
 def test_features_are_the_encoders_to_float16_and_computed_once(pictures: list[CocoPicture], tmp_path: Path) -> None:
     module = TinyEncoder()
     encoder = FrozenEncoder(module, "tiny", "0" * 64)
-    found = picture_features(pictures, 32, encoder, pixels_of, tmp_path / "kept")
+    found = picture_features(pictures, 32, encoder, tmp_path / "kept")
     pixels = torch.from_numpy(pixels_of(pictures, 32)).permute(0, 3, 1, 2).double() / 255
     usual = VGG19_Weights.IMAGENET1K_V1.transforms()
     with torch.no_grad():
@@ -140,7 +140,7 @@ def test_features_are_the_encoders_to_float16_and_computed_once(pictures: list[C
     # float16 keeps 11 bits; float32 sums of 192 terms are 1e-5 off at most.
     assert ((torch.from_numpy(found).double() - regions).abs() <= regions.abs() * 2**-11 + 1e-4).all()
     before = module.num_calls
-    again = picture_features(pictures, 32, encoder, pixels_of, tmp_path / "kept")
+    again = picture_features(pictures, 32, encoder, tmp_path / "kept")
     assert np.array_equal(again, found) and module.num_calls == before + 1  # one for the shape, none for pictures
     assert not any(parameter.requires_grad for parameter in module.parameters())
 
@@ -148,7 +148,7 @@ def test_features_are_the_encoders_to_float16_and_computed_once(pictures: list[C
 def test_other_weights_pictures_and_sizes_are_kept_apart(pictures: list[CocoPicture], tmp_path: Path) -> None:
     def num_kept(weights: str, chosen: list[CocoPicture], size: int) -> int:
         encoder = FrozenEncoder(TinyEncoder(), "tiny", weights)
-        picture_features(chosen, size, encoder, pixels_of, tmp_path / "kept")
+        picture_features(chosen, size, encoder, tmp_path / "kept")
         return len(list((tmp_path / "kept").glob("tiny-*.npy")))
 
     asked = [("0", pictures, 32), ("1", pictures, 32), ("0", pictures[:5], 32), ("0", pictures, 64)]
@@ -273,5 +273,5 @@ def test_a_task_of_features(
             direct = module(features.normalised(plain.pictures.values)).flatten(2).transpose(1, 2)
         picked = data.pictures.rows(torch.tensor([number - 1, 0]), torch.float32)
         assert torch.allclose(picked, direct[[number - 1, 0]], rtol=2**-10, atol=1e-5)
-    monkeypatch.setattr(captions, "decoded", None)  # not called again
+    monkeypatch.setattr(coco, "decoded", None)  # not called again
     assert torch.equal(caption_task(config, 0).splits["test"].pictures.values, task.splits["test"].pictures.values)
