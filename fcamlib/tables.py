@@ -316,6 +316,38 @@ def gain_table(history: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     )
 
 
+def seed_gains(history: pd.DataFrame) -> pd.DataFrame:
+    """The hybrid's gain on the better of SA and HA in each seed, for `plots.gain_over_switch`."""
+    parts = [
+        pd.DataFrame({"share": share, "saif": saif.values, "accuracy": accuracy.values})
+        .rename_axis("seed")
+        .reset_index()
+        for (share,), (saif, accuracy) in hybrid_gains(history, ["soft_share"]).items()
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def rows_at(runs: Iterable[Result], epoch: int) -> pd.DataFrame:
+    """Rows as a study has them, of runs as they were after `epoch`: means over the last five measured epochs."""
+    rows = []
+    for run in runs:
+        measured = run.history[run.history["epoch"] <= epoch].filter(like="test_").dropna().tail(5).mean()
+        soft = sum(phase.epochs for phase in run.config.phases if phase.paradigm == "soft")
+        about = {"paradigm": run.config.paradigm, "seed": run.config.seed, "soft_share": min(1.0, soft / epoch)}
+        rows.append(about | measured.rename(lambda name: name.removeprefix("test_")).to_dict())
+    return pd.DataFrame(rows)
+
+
+def rule_epochs(runs: Iterable[Result], share: float = 0.5) -> pd.Series:
+    """First epoch at which SA's training loss is at most `share` of log C, the loss of guessing, by seed."""
+    found = {}
+    for run in runs:
+        is_low = run.history["train_loss"] <= share * np.log(len(run.summary["class_names"]))
+        if is_low.any():
+            found[run.config.seed] = int(run.history["epoch"][is_low].iloc[0])
+    return pd.Series(found, dtype=int).rename_axis("seed")
+
+
 def paired_table(
     results: Sequence[Result], measure: str = "accuracy", pairs: Sequence[tuple[str, str]] = PAIRS
 ) -> pd.DataFrame:

@@ -161,3 +161,26 @@ def test_stored_weights_give_the_stored_scores(runs: list[Result]) -> None:
     scores = evaluate(model, task.splits["test"], ["hard"], Numerics.of(run.config.training))["hard"]
     np.testing.assert_allclose(scores.s_y, run.arrays("scores.npz")["test_s_y"], atol=1e-6)
     np.testing.assert_allclose(scores.a_z, run.arrays("scores.npz")["test_a_z"], atol=1e-6)
+
+
+def test_gains_over_the_switch_come_from_what_is_stored(runs: list[Result]) -> None:
+    rows = tables.rows_at(runs, 3)
+    for run, (_, row) in zip(runs, rows.iterrows(), strict=True):
+        assert row["seed"] == run.config.seed
+        assert row["soft_share"] == {"soft": 1, "hard": 0, "lvml": 0, "hybrid": 2 / 3}[run.config.paradigm]
+        assert row["saif"] == pytest.approx(run.history["test_saif"].iloc[:3].mean(), abs=1e-12)
+    gains = tables.seed_gains(rows)
+    for seed in (0, 1):
+        of_seed = rows[rows["seed"] == seed].set_index("paradigm")["accuracy"]
+        (found,) = gains.loc[gains["seed"] == seed, "accuracy"]
+        assert found == pytest.approx(of_seed["hybrid"] - max(of_seed["soft"], of_seed["hard"]), abs=1e-12)
+    assert gains["share"].eq(2 / 3).all()
+
+
+def test_the_rule_switches_at_the_first_loss_below_a_share_of_guessing(runs: list[Result]) -> None:
+    loss = of(runs, "soft")[1].history["train_loss"].to_numpy()
+    assert np.all(np.diff(loss) < 0), "the test needs a loss that falls"
+    for epoch, value in enumerate(loss, start=1):
+        share = (value + 1e-9) / np.log(3)
+        assert tables.rule_epochs(of(runs, "soft")[1:], share).to_dict() == {1: epoch}
+    assert tables.rule_epochs(of(runs, "soft"), 1e-6).empty
