@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +48,31 @@ def test_what_the_readme_and_the_landing_page_say_of_the_numbers_holds(found: di
         assert (hate.accuracy["hybrid"] < hate.accuracy[other]).all()
     assert cifar.saif["lvml"].mean() > cifar.saif["hybrid"].mean() - 0.01
     assert (of["scenes"].accuracy["hybrid"] < of["scenes"].accuracy["soft"]).all()
+
+
+# Phrasings of a translation rather than of English; each has a plain word: "is shown", "again", "minus", "alone".
+BANNED = (
+    r"\banew\b", r"\bgoes? on (?:as|with|from|where)\b", r"\bbesides\b", r"\bby much\b", r"\bfor ever\b",
+    r"\bless (?:SA|HA|the better)\b", r"\bby itself\b", r"\b(?:stands?|lies?) (?:below|beside|furthest|at hand)\b",
+    r"\bcolumn stands\b", r"\bno lucky choice\b", r"\btold apart\b", r"\bdecides? no(?:thing| claim)\b",
+    r"\bwhoever\b", r"\beasily taken for\b", r"\bwithout the clock\b", r"\bThis machine just computed\b",
+    r"\bhave an opinion\b", r"\bhas an opinion\b", r"\bnot at hand\b", r"\bopening? of hosts\b", r"\bno other host\b",
+    r"\bno shortage of\b", r"\bWhere no run\b", r"\bholds emptily\b", r"\bloses its meaning\b", r"\bis content\b",
+    r"\d %", r"\*\*Reading\.\*\*", r"\bTry it\b", r"\bas (?:often|good|much) below as above\b",
+)  # fmt: skip
+LATER = {"10_captions.ipynb", "11_cost_of_attention.ipynb", "claims.md", "map.md", "data_captions.md", "train.md"}
+
+
+def pages() -> dict[str, str]:
+    """File -> its prose, without code: the pages of the book, its notebooks, and the texts at the root."""
+    found = {path.name: path.read_text("utf-8") for path in [*ROOT.glob("*.md"), *(ROOT / "book").glob("*.md")]}
+    for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"):
+        cells = json.loads(path.read_text("utf-8"))["cells"]
+        found[path.name] = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    return {name: re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.S) for name, text in found.items()}
+
+
+def test_no_page_reads_like_a_translation() -> None:
+    kept = {name: text for name, text in pages().items() if name not in LATER}
+    pattern = re.compile("|".join(BANNED), re.I)
+    assert not [(name, match[0]) for name, text in kept.items() for match in pattern.finditer(text)]

@@ -50,7 +50,7 @@ def rows(name: str, first: str) -> dict[str, list[str]]:
 
 
 def numbers(cells: Sequence[str]) -> list[float]:
-    return [float(cell.replace(",", "").removesuffix(" %")) for cell in cells]
+    return [float(cell.replace(",", "").removesuffix("%")) for cell in cells]
 
 
 def generated(dataset: str) -> SDCTask:
