@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -58,7 +58,29 @@ def unknown_name(name: str, known: Iterable[str]) -> str:
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{near[0]}'? " if near else ""
-    return f"'{shown(name)}' is not a parameter: {hint}known are {', '.join(known)}."
+    return f"'{shown(name)}' is not a parameter: " + (
+        f"{hint}known are {', '.join(known)}." if known else "leave it out."
+    )
+
+
+NEEDED = {  # type of pydantic's fault, or its first word -> what to do
+    "int": "give a whole number",
+    "float": "give a number",
+    "bool": "give true or false",
+    "string": "give text",
+    "tuple": "give a list, such as 1,2",
+    "literal": "choose {expected}",
+    "too_short": "give at least {min_length} of them",
+    "too_long": "give at most {max_length} of them",
+    "greater_than": "give more than {gt}",
+    "greater_than_equal": "give {ge} or more",
+    "less_than": "give less than {lt}",
+    "less_than_equal": "give {le} or less",
+    "finite_number": "give a finite number",
+    "multiple_of": "give a multiple of {multiple_of}",
+    "json_invalid": "it is not JSON ({error})",
+    "model_type": "names with their values are needed",
+}
 
 
 def explain(
@@ -69,53 +91,20 @@ def explain(
     `called` holds the names that the user knows fields by, where they differ; `within` stands before every name.
     """
     fault = error.errors(include_url=False)[0]
-    if fault["type"] == "value_error":  # written by a validator
+    kind, path = fault["type"], [part for part in fault["loc"] if isinstance(part, str)]
+    if kind == "value_error":  # written by a validator
         return fault["msg"].removeprefix("Value error, ").rstrip(".") + "."
-    path = [part for part in fault["loc"] if isinstance(part, str)] or [str(part) for part in fault["loc"][:1]]
+    needed = NEEDED.get(kind) or NEEDED.get(kind.split("_")[0]) or fault["msg"][0].lower() + fault["msg"][1:]
+    needed = needed.format_map(fault.get("ctx", {}))
     if not path:
-        return f"{_needed(fault)}."
-    owner, field = model, None
-    for part in path:
-        owner = _model(field.annotation) if field else owner
-        field = owner.model_fields.get(part)
+        return f"{needed}."
     name = within + ".".join([*path[:-1], (called or {}).get(path[-1], path[-1])])
-    if fault["type"] == "extra_forbidden":
-        return unknown_name(name, owner.model_fields)
+    if kind == "extra_forbidden":
+        return unknown_name(name, model.model_fields if len(path) == 1 else ())
+    field = model.model_fields.get(path[0]) if len(path) == 1 else None
     about = field.description if field and field.description else ""
-    if fault["type"] == "missing":
+    if kind == "missing":
         return f"{name} is missing: give {about or 'it'}."
     value = fault["input"]
     value = shown(repr(value) if isinstance(value, str) else value, 60)
-    return f"{name}={value} is not allowed: {_needed(fault)}" + (f" ({about})." if about else ".")
-
-
-def _model(annotation: Any) -> type[BaseModel]:
-    """The first model that an annotation can hold."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _model(part)) is not BaseModel), BaseModel)
-
-
-def _needed(fault: Any) -> str:
-    """What pydantic's fault asks for, in plain words."""
-    context = fault.get("ctx", {})
-    words = {
-        "int": "give a whole number",
-        "float": "give a number",
-        "bool": "give true or false",
-        "string": "give text",
-        "tuple": "give a list, such as 1,2",
-        "literal": f"choose {context.get('expected')}",
-        "too_short": f"give at least {context.get('min_length')} of them",
-        "too_long": f"give at most {context.get('max_length')} of them",
-        "greater_than": f"give more than {context.get('gt')}",
-        "greater_than_equal": f"give {context.get('ge')} or more",
-        "less_than": f"give less than {context.get('lt')}",
-        "less_than_equal": f"give {context.get('le')} or less",
-        "finite_number": "give a finite number",
-        "multiple_of": f"give a multiple of {context.get('multiple_of')}",
-        "json_invalid": f"it is not JSON ({context.get('error')})",
-        "model_type": "names with their values are needed",
-    }
-    kind = str(fault["type"])
-    return words.get(kind) or words.get(kind.split("_", 1)[0]) or fault["msg"][0].lower() + fault["msg"][1:]
+    return f"{name}={value} is not allowed: {needed}" + (f" ({about})." if about else ".")

@@ -43,7 +43,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from fcamlib.config import network_fault, network_shape, register_network
+from fcamlib.config.sources import OUTSIDE, network_shape, require_network
 from fcamlib.errors import UserError
 
 Shape = tuple[int, ...]
@@ -216,7 +216,7 @@ def register(name: str, layers: Layers) -> None:
     if name in _FOCUS or name in _CLASSIFIER:
         raise UserError(f"the network '{name}' exists already: choose another name.")
     _FOCUS[name] = _CLASSIFIER[name] = layers
-    register_network(name)
+    OUTSIDE.append(name)
 
 
 def focus_network(
@@ -237,8 +237,7 @@ def classification_network(
 
 def _layers(field: str, name: str, known: dict[str, Layers], shape: Shape, out_dim: int) -> list[nn.Module]:
     """The layers of a network, without memory: their constructors would draw from the global generator."""
-    if fault := network_fault(field, name, tuple(known)):
-        raise UserError(f"{fault}.")
+    require_network(field, name, tuple(known))
     with torch.device("meta"):
         return known.get(name, lambda shape, k: _parametric(name, shape, k))(shape, out_dim)
 

@@ -210,7 +210,7 @@ MISTAKES = {
     "hybrid, soft+soft or hard+hard (any of soft, hard, lvml, logit_mixture, hybrid, soft+soft, hard+hard).",
     ("run", "--paradigm", ""): "paradigm='' is not allowed: give at least 1 of them (any of soft, hard, lvml, "
     "logit_mixture, hybrid, soft+soft, hard+hard).",
-    ("run", "--epochs", "1"): "switch_epoch=0 does not lie inside epochs=1: each phase needs at least one epoch.",
+    ("run", "--epochs", "1"): "switch_epoch=0 with epochs=1 leaves a phase without an epoch: give each at least one.",
     ("run", "--dataset", "mnist"): "dataset='mnist' is unknown: choose digits, cifar10, cifar100, "
     "keywords, hatexplain, motifs, clouds, folder:PATH, hatexplain:PATH, text:PATH, series:PATH or bags:PATH.",
     ("run", "--foreground", "0,x"): "foreground names 'x', which is not a class of dataset='digits': choose from "

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from nbformat import NotebookNode
 
-from fcamlib.config import Ablation, CaptionGrid, CostParameters, FlowParameters, Grid, Parameters, StudyGrid, SweepGrid
+from fcamlib.config import CaptionGrid, CostParameters, FlowParameters, Grid, Parameters, StudyGrid, SweepGrid
 from fcamlib.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,7 +87,7 @@ def test_outputs_are_text_that_nbval_can_compare(path: Path) -> None:
 @each_notebook
 def test_parameters_are_literals_and_known_to_the_experiment(path: Path) -> None:
     given = {name: ast.literal_eval(default) for name, default in parameters_of(read(path)).items()}
-    grids = (Grid, SweepGrid, FlowParameters, CostParameters, CaptionGrid, StudyGrid, Ablation)
+    grids = (Grid, SweepGrid, FlowParameters, CostParameters, CaptionGrid, StudyGrid)
     fitting = [grid for grid in grids if _has(grid, given)]
     assert fitting, f"no parameters have all of {', '.join(given)}"
 

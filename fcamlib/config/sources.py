@@ -1,14 +1,4 @@
-"""Data sources: names, `kind:PATH` for a user's own data, and sources that other packages register.
-
-| field      | meaning                                                                        |
-|------------|--------------------------------------------------------------------------------|
-| `task`     | class of `fcamlib.config.tasks` that describes the data                        |
-| `loader`   | "module:function", called with a task and a seed; imported when data are drawn |
-| `title`    | what the data are, in a few words                                              |
-| `defaults` | parameter -> value where a user gives none                                     |
-| `path`     | what the PATH of `kind:PATH` is; empty: the source takes none                  |
-| `optional` | whether the source goes without a path too                                     |
-| `without`  | parameters of the task or the training that have no effect on this source      |
+"""Data sources and networks by name: `kind:PATH` for a user's own data, and what other packages register.
 
 A module that the environment variable FCAM_PLUGINS names (several: comma-separated) is imported before parameters
 or configs are read; it calls `register_source`, `fcamlib.networks.register` or `fcamlib.paradigms.register`.
@@ -18,8 +8,9 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -33,15 +24,15 @@ FILE_ENDINGS = (".npz", ".jsonl", ".json")  # left out of the names of results
 
 @dataclass(frozen=True)
 class Source:
-    """A kind of data source; the fields are explained above."""
+    """A kind of data source."""
 
-    task: Any
-    loader: str
-    title: str
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    path: str = ""
-    optional: bool = False
-    without: tuple[str, ...] = ()
+    task: Any  # class of `fcamlib.config.tasks` that describes the data
+    loader: str  # "module:function", called with a task and a seed; imported when data are drawn
+    title: str  # what the data are, in a few words
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # parameter -> value where a user gives none
+    path: str = ""  # what the PATH of `kind:PATH` is; empty: the source takes none
+    optional: bool = False  # whether the source goes without a path too
+    without: tuple[str, ...] = ()  # parameters of the task or the training that have no effect on this source
 
 
 SOURCES: dict[str, Source] = {}
@@ -113,3 +104,42 @@ def source_path(source: str) -> Path:
         f"dataset='{shown(source)}': there is no {'folder' if is_folder else 'file'} {looked}; give the path of a "
         f"{what}, or set FCAM_DATA to the folder around it."
     )
+
+
+OUTSIDE: list[str] = []  # networks that `fcamlib.networks.register` added, which may be named with every task
+_SHAPE = re.compile(r"(mlp|cnn):([1-9]\d{0,5})x([1-9]\d{0,5})(?::(batch|layer))?")
+
+
+@dataclass(frozen=True)
+class NetworkShape:
+    """What a name such as `mlp:2x64:layer` says: `depth` hidden layers of `width` units or filters, normalised."""
+
+    kind: str
+    depth: int
+    width: int
+    norm: str = ""
+
+
+def network_shape(name: str, field: str = "network") -> NetworkShape:
+    """Depth, width and normalisation in a name; `UserError` where it is wrong."""
+    found = _SHAPE.fullmatch(name)
+    if found is None:
+        form = "write KIND:DEPTHxWIDTH, and :batch or :layer after it for a normalisation"
+        raise UserError(f"{field}='{shown(name)}' is not understood: {form}, such as mlp:2x64 or mlp:2x64:layer.")
+    kind, depth, width, norm = found.groups(default="")
+    for word, value, most in (("depth", int(depth), 32), ("width", int(width), 8_192)):
+        if value > most:
+            raise UserError(f"{field}='{name}' has {word} {value}: give at most {most}.")
+    return NetworkShape(kind, int(depth), int(width), norm)
+
+
+def require_network(field: str, name: str, known: Sequence[str], shapes: Sequence[str] = ("mlp", "cnn")) -> None:
+    """Refuse the name of a network that is neither known or registered nor a shape."""
+    kind, colon, _ = name.partition(":")
+    if colon and kind in shapes:
+        network_shape(name, field)
+    elif name not in (*known, *OUTSIDE):
+        forms, names = " or ".join(f"{kind}:DEPTHxWIDTH" for kind in shapes), ", ".join([*known, *OUTSIDE])
+        raise UserError(
+            f"{field}='{shown(name)}' is unknown: choose one of {names}, or {forms}, such as {shapes[0]}:2x64."
+        )

@@ -197,7 +197,7 @@ def category_words(
 ) -> dict[str, str]:
     """Word -> the category that it names: from the built-in table, `extra` of generated data, and a user's file."""
     own = {word: name for name in categories for word in own_words(name)}
-    built_in = read_yaml(resources.files("fcamlib.data").joinpath(TABLE).read_text("utf-8"), as_words=True)[0]
+    built_in = read_yaml(resources.files("fcamlib.data").joinpath(TABLE).read_text("utf-8"))[0]
     named = {word: name for table in (built_in, extra or {}) for name, words in table.items() for word in words}
     named = {word: name for word, name in named.items() if name in categories} | own
     if words_file:
@@ -218,7 +218,7 @@ def _user_words(file: Path, categories: Sequence[str], own: Mapping[str, str]) -
     """Word -> category of a user's table of lists."""
     text, named = read_text(file, "words"), dict[str, str]()
     try:
-        tables = read_yaml(text, as_words=True)
+        tables = read_yaml(text)
         if len(tables) != 1 or not isinstance(tables[0], dict):
             raise ValueError("it is no table: write 'category: [word, word]' on each line")
         for name, words in tables[0].items():
