@@ -45,7 +45,7 @@ def test_every_record_is_whole_small_and_carries_the_name_of_its_config() -> Non
     def check(result: Result[Any]) -> None:
         assert result.damage == "" and result.config.name == result.folder.name
         content = (result.folder / "config.json").read_bytes()
-        assert content == result.config.model_dump_json(indent=2).encode() + b"\n"
+        assert json.loads(content) == result.config.model_dump(mode="json")
         # Code may be rewritten as long as the name is also the hash of the config as plain JSON.
         canonical = json.dumps(json.loads(content), sort_keys=True, separators=(",", ":"))
         assert result.folder.name.endswith("-" + hashlib.sha256(canonical.encode()).hexdigest()[:8])
