@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 from pydantic.fields import FieldInfo
 
 from fcamlib.config.results import (
@@ -30,10 +30,11 @@ from fcamlib.config.results import (
     Seeds,
     Study,
     Training,
+    checked,
 )
 from fcamlib.config.sources import SOURCES, Source, load_plugins, require_network, written
 from fcamlib.config.tasks import Frozen, Mosaics, Names, Several, Some, Task, require_distinct
-from fcamlib.errors import UserError, explain, shown, unknown_name
+from fcamlib.errors import UserError, shown, unknown_name
 from fcamlib.paradigms import SCHEDULES
 
 log = logging.getLogger(__name__)
@@ -45,14 +46,6 @@ def is_empty(value: Any, default: Any = None) -> bool:
     """Whether a value stands for the data source's default: "", an empty list, or 0 in place of a number."""
     zero = () if isinstance(default, tuple) else ("0", "0.0")
     return shown(value).strip() in ("", "[]", "()", *zero)
-
-
-def checked(model: Any, values: Mapping[str, Any], called: Called | None = None) -> Any:
-    """An instance of `model`; the first fault is one sentence (`UserError`)."""
-    try:
-        return model.model_validate(dict(values))
-    except ValidationError as error:
-        raise UserError(explain(error, model, called)) from None
 
 
 class Parameters(Frozen):

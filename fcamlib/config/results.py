@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
@@ -275,19 +276,18 @@ class CrossValidation(Config, Comparison):
         return self.repeats * self.folds * len(self.methods)
 
 
-def kind_of(content: bytes) -> type[Config] | None:
-    """The class of a config.json by its field `kind`, `Run` without one; None where it is unknown."""
-    try:
-        return KINDS.get(json.loads(content).get("kind"))
-    except (ValueError, RecursionError, AttributeError, TypeError):
-        return None
-
-
 def read(content: bytes) -> Config:
-    """The config that a config.json holds; `UserError` says what is wrong with it."""
+    """The config that a config.json holds, its class by the field `kind`; `UserError` says what is wrong with it."""
     load_plugins()
-    model = kind_of(content) or Run  # what is no JSON is refused when it is read
+    model: type[Config] = Run  # refuses what is no JSON or of an unknown kind
+    with suppress(ValueError, RecursionError, AttributeError, TypeError):
+        model = KINDS.get(json.loads(content).get("kind"), Run)
+    return checked(model, content)
+
+
+def checked(model: Any, values: Any, called: Mapping[str, str] | None = None) -> Any:
+    """An instance of `model` from values or JSON; the first fault is one sentence (`UserError`)."""
     try:
-        return model.model_validate_json(content)
+        return model.model_validate_json(values) if isinstance(values, bytes) else model.model_validate(dict(values))
     except ValidationError as error:
-        raise UserError(explain(error, model)) from None
+        raise UserError(explain(error, model, called)) from None

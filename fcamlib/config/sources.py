@@ -139,7 +139,8 @@ def require_network(field: str, name: str, known: Sequence[str], shapes: Sequenc
     if colon and kind in shapes:
         network_shape(name, field)
     elif name not in (*known, *OUTSIDE):
-        forms, names = " or ".join(f"{kind}:DEPTHxWIDTH" for kind in shapes), ", ".join([*known, *OUTSIDE])
+        forms = " or ".join(f"{kind}:DEPTHxWIDTH" for kind in shapes)
+        names = ", ".join(dict.fromkeys([*known, *OUTSIDE]))
         raise UserError(
             f"{field}='{shown(name)}' is unknown: choose one of {names}, or {forms}, such as {shapes[0]}:2x64."
         )

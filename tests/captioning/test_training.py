@@ -171,7 +171,7 @@ def test_training_learns_to_name_and_to_attend() -> None:
     ("parameters", "sentence"),
     [
         ({"dataset": "flickr"}, "dataset='flickr' is unknown: choose scenes, coco or coco:PATH"),
-        ({"epochs": "3", "switch_epoch": "3"}, "switch_epoch=3 does not lie inside epochs=3"),
+        ({"epochs": "3", "switch_epoch": "3"}, "switch_epoch=3 with epochs=3 leaves a phase without an epoch"),
         ({"paradigms": "lvml"}, "paradigms='lvml' is not allowed: choose 'soft', 'hard' or 'hybrid'"),
         ({"seeds": "0,0"}, "seeds=0,0 names a value twice"),
         ({"epoch": "3"}, "'epoch' is not a parameter: did you mean 'epochs'?"),
