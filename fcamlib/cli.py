@@ -34,6 +34,7 @@ from fcamlib.config import (
     read,
     read_yaml,
 )
+from fcamlib.config.defaults import CAPTIONS
 from fcamlib.errors import DivergenceError, StoreError, UserError, is_out_of_memory, one_line, shown
 from fcamlib.options import GROUPS, ONE_RUN, Command, group_of, known_of, option
 from fcamlib.showing import as_line_of_json, bar, in_words
@@ -237,7 +238,13 @@ def grid(given: Given, profile: str | None) -> Sequence[Config]:
       fcam grid --num-segments 9 --paradigms soft,hybrid --seeds 0,1,2 --learning-rates 0.1,0.05
     """
     documents = grids(profile_file(profile)) if profile else [{}]
-    return [config for document in documents for config in Grid.of(document | given).configs()]
+    return [config for document in documents for config in _grid(document | given).configs()]
+
+
+def _grid(given: Given) -> Grid | CaptionGrid:
+    """The grid of a profile's document: of captioning runs where its data have captions."""
+    source = str(given.get("dataset", "")).partition(":")[0]
+    return CaptionGrid.of(given) if source in CAPTIONS else Grid.of(given)
 
 
 def profile_file(profile: str) -> Path:

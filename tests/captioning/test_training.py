@@ -20,8 +20,8 @@ from fcamlib.captioning import training as caption_training
 from fcamlib.captioning.evaluation import CaptionEvaluator
 from fcamlib.captioning.training import CaptionTrainer, trained_captioner
 from fcamlib.checkpoint import Row
-from fcamlib.cli import main
-from fcamlib.config import CaptionGrid, Scenes
+from fcamlib.cli import grids, main
+from fcamlib.config import CaptionGrid, CaptionRun, Scenes
 from fcamlib.data.captions import caption_task
 from fcamlib.data.features import ENCODERS, FrozenEncoder
 from fcamlib.errors import DivergenceError, UserError
@@ -77,6 +77,18 @@ def test_the_second_phase_begins_from_the_weights_of_the_first_with_a_fresh_opti
         store.get(run.config, fresh=True)
     for name, value in load_file(run.folder.parent / run.config.prefix.name / "model.safetensors").items():
         assert torch.equal(begun[0][name], value)
+
+
+def test_the_weights_at_the_switch_are_measured_as_the_hard_phase_reads_them(finished: list[store.Result]) -> None:
+    soft, hard, hybrid = finished[:3]
+    assert "switch" not in soft.summary and "switch" not in hard.summary
+    task = small_task()
+    model = model_of(hybrid.config, task)
+    model.load_state_dict(load_file(hybrid.folder.parent / hybrid.config.prefix.name / "model.safetensors"))
+    for split, found in hybrid.summary["switch"].items():
+        evaluator = CaptionEvaluator(task, split, 15, caption_training.numerics_of(hybrid.config.training))
+        assert evaluator.evaluate(model, "hard").summary(task.splits[split].references) == found
+    assert hybrid.history["test_loss"][0] != hybrid.summary["switch"]["test"]["loss"]
 
 
 class Stopped(Exception):
@@ -192,6 +204,16 @@ def test_the_paradigms_differ_in_their_losses_alone() -> None:
     for phase in [phase for run in dumped for phase in run["phases"]]:
         phase.pop("paradigm")
     assert dumped[0] == dumped[1] == dumped[2]
+
+
+def test_recorded_scenes_are_part_of_the_study_in_the_profile() -> None:
+    """Both decoders, three rates and two lengths of the second phase, five seeds, with SA's second phase as control."""
+    documents = grids(Path(__file__).resolve().parents[2] / "profiles" / "evidence.yaml")
+    runs = [run for given in documents if given["dataset"] == "scenes" for run in CaptionGrid.of(given).configs()]
+    names = {run.name for run in runs}
+    assert len(names) == len(runs) == 2 * (15 + 5 * 10)
+    recorded = store.every(CaptionRun, recorded=True)
+    assert {run.config.name for run in recorded if run.config.data.source == "scenes"} <= names
 
 
 def test_the_command_trains_and_shows_what_is_stored() -> None:
