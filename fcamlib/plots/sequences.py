@@ -26,9 +26,9 @@ LEFT, SIDE, LINE, PICTURE = 0.34, 0.93, 1.24, 1.7  # inches: names, a word's pan
 def series_attention(
     segments: ArrayLike,
     foreground: ArrayLike,
-    labels: Sequence[int],
+    labels: ArrayLike,
     alpha: Mapping[str, ArrayLike],
-    predictions: Mapping[str, Sequence[int]],
+    predictions: Mapping[str, ArrayLike],
     label_names: Sequence[str] = (),
     scores: Mapping[str, ArrayLike] | None = None,
 ) -> PageFigure:
@@ -42,9 +42,9 @@ def series_attention(
     fig = PageFigure(figsize=(PAGE_WIDTH, 0.5 + 1.75 * len(windows)), layout="constrained")
     ratios = [1.4, 1.0] * len(windows)
     axes = fig.subplots(2 * len(windows), 1, sharex=True, height_ratios=ratios, squeeze=False)[:, 0]
-    for number, label in enumerate(labels):
+    for number, label in enumerate(np.asarray(labels).tolist()):
         mask = np.asarray(foreground)[number]
-        right = [style_of(name).label for name in weights if predictions[name][number] == label]
+        right = [style_of(name).label for name in weights if np.asarray(predictions[name])[number] == label]
         heading = f"label: {label_names[label] if len(label_names) else label}; right: {', '.join(right) or 'none'}"
         top, below = axes[2 * number : 2 * number + 2]
         _draw_series(top, windows[number], mask)
