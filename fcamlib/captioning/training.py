@@ -245,7 +245,8 @@ def _examples(trainer: CaptionTrainer, task: CaptionTask) -> dict[str, np.ndarra
     with evaluating(trainer.model), trainer.numerics.autocasting():
         rows, found = next(evaluator.greedy(trainer.model, trainer.phase.paradigm, NUM_EXAMPLES))
     names = category_names(task)[found.tokens.cpu()].bool()  # (E, T, C)
-    boxes = [data.objects[row].box.numpy() for row in rows.tolist()]
+    is_generated = trainer.config.data.source == "scenes"  # photographs and their boxes are their owners'
+    boxes = [data.objects[row].box.numpy() if is_generated else np.zeros((0, 4)) for row in rows.tolist()]
     most = max(map(len, boxes))
     kept = {
         "word": np.array([[task.vocabulary[token] for token in own] for own in found.tokens.tolist()]),
@@ -255,7 +256,7 @@ def _examples(trainer: CaptionTrainer, task: CaptionTask) -> dict[str, np.ndarra
         "box": np.stack([np.pad(own, ((0, most - len(own)), (0, 0)), constant_values=np.nan) for own in boxes]),
         "image_id": data.image_ids[rows].numpy(),
     }
-    if trainer.config.data.source == "scenes":  # photographs are their owners', and features are no pictures
+    if is_generated:
         pixels = data.pictures.rows(rows, torch.float64).permute(0, 2, 3, 1)
         kept["picture"] = ((pixels + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).numpy()
     return kept
