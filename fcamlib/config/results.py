@@ -157,7 +157,7 @@ class Config(Frozen):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         """Make the class known to `read`."""
-        KINDS[cls.model_fields["kind"].default if "kind" in cls.model_fields else None] = cls
+        KINDS.setdefault(cls.model_fields["kind"].default if "kind" in cls.model_fields else None, cls)
 
     @property
     def digest(self) -> str:

@@ -275,15 +275,11 @@ class Orthogonal(Task):
         return {"m": self.num_segments, "c": self.num_classes, "n": self.num_train}
 
 
-class Captions(Task):
-    """Pictures with captions and object boxes."""
+class Scenes(Task):
+    """Generated pictures of coloured shapes with captions and boxes."""
 
     commands: ClassVar[tuple[str, ...]] = ("caption",)
     noun: ClassVar[str] = "pictures"
-
-
-class Scenes(Captions):
-    """Generated pictures of coloured shapes with captions and boxes."""
 
     source: Literal["scenes"] = "scenes"
     fingerprint: str = Field("", description="always empty: the other fields and the seed say what is drawn")
@@ -296,8 +292,11 @@ class Scenes(Captions):
     max_words: Words = Field(20, description="words of a caption that are trained on, from its start")
 
 
-class Coco(Captions):
+class Coco(Task):
     """Pictures with captions and object boxes in the layout of COCO 2014."""
+
+    commands: ClassVar[tuple[str, ...]] = ("caption",)
+    noun: ClassVar[str] = "pictures"
 
     source: str = Field("coco", max_length=4_096, pattern=r"^coco(:.+)?$", description="coco or coco:PATH")
     fingerprint: str = Field("", description="sha256 over annotations, pictures, word table and weights")
