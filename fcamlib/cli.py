@@ -34,7 +34,6 @@ from fcamlib.config import (
     read,
     read_yaml,
 )
-from fcamlib.config.defaults import CAPTIONS
 from fcamlib.errors import DivergenceError, StoreError, UserError, is_out_of_memory, one_line, shown
 from fcamlib.options import GROUPS, ONE_RUN, Command, group_of, known_of, option
 from fcamlib.showing import as_line_of_json, bar, in_words
@@ -244,7 +243,7 @@ def grid(given: Given, profile: str | None) -> Sequence[Config]:
 def _grid(given: Given) -> Grid | CaptionGrid:
     """The grid of a profile's document: of captioning runs where its data have captions."""
     source = str(given.get("dataset", "")).partition(":")[0]
-    return CaptionGrid.of(given) if source in CAPTIONS else Grid.of(given)
+    return CaptionGrid.of(given) if source in CaptionGrid.sources() else Grid.of(given)
 
 
 def profile_file(profile: str) -> Path:
