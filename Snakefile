@@ -29,11 +29,15 @@ EXECUTED = [f"{BUILT}{name}.ipynb" for name in NOTEBOOKS]
 PARAMETERS = f"{BUILT}profile.yaml"
 SCRIPTS = {  # book/_ext/<script>.py -> what it reads and what it writes
     "course": ([], ["course-data.md", "course-plane-data.md", "course-note.md"]),
-    "findings": ([PARAMETERS, *EXECUTED, "benchmarks/report.py"], ["numbers.json", "findings.md", "benchmark.md", "runtimes.md"]),
+    "findings": (
+        [PARAMETERS, *EXECUTED, "benchmarks/report.py"],
+        ["numbers.json", "findings.md", "benchmark.md", "runtimes.md"],
+    ),
     "ledger": ([*EXECUTED, "book/_ext/claims.jinja"], ["claims.md", "claims.json"]),
 }
 PARTS = [f"{BUILT}{name}" for _, names in SCRIPTS.values() for name in names]
-SOURCES = [str(path) for found in ("*.*", "api/*.md", "_parts/*.md", "_ext/*.py", "_static/*") for path in Path("book").glob(found)]
+PLACES = ("*.*", "api/*.md", "_parts/*.md", "_ext/*.*", "_static/*")
+SOURCES = [str(path) for place in PLACES for path in Path("book").glob(place)]
 KEPT = sorted(str(path) for kept in ("*/SHA256SUMS", "bench/*.json") for path in RECORDED.glob(kept))
 LIBRARY = sorted(str(path) for path in Path("fcamlib").rglob("*.py"))
 
@@ -108,8 +112,6 @@ rule notebook:
     params: python=sys.executable
     threads: 1
     resources: mem_mb=8000, runtime=240, gpu=0
-    # Two kernels that start at once may be told to use one port; then one of them dies.
-    retries: 1
     shell: "{params.python:q} {input.script:q} {input.notebook:q} {output.notebook:q} {input.parameters:q}"
 
 for script, (needed, written) in SCRIPTS.items():

@@ -46,7 +46,8 @@ def main(arguments: list[str]) -> int:
             print(step, flush=True)
     if status := process.wait():
         print(*path.read_text("utf-8").splitlines()[-SHOWN:], sep="\n", file=sys.stderr)
-        print(f"The build failed; the whole log is {path.absolute()}.", file=sys.stderr)
+    words = "The build failed; the" if status else "The"
+    print(f"{words} whole log is {path.absolute()}.", file=sys.stderr if status else sys.stdout)
     return status
 
 

@@ -23,6 +23,7 @@ import nbformat
 import papermill
 import yaml
 from nbformat import NotebookNode
+from traitlets.config import Config
 
 from fcamlib import paths, plots
 from fcamlib.provenance import cpu_name
@@ -51,7 +52,9 @@ def outputs(executed: NotebookNode) -> Iterator[dict[str, Any]]:
 
 def run(source: Path, folder: Path, parameters: dict[str, Any] | None = None) -> NotebookNode:
     """`source` executed by papermill in `folder`."""
-    options = {"kernel_name": "python3", "cwd": folder, "progress_bar": False}
+    options: dict[str, Any] = {"kernel_name": "python3", "cwd": folder, "progress_bar": False}
+    if sys.platform != "win32":  # two kernels that start at once may be told to use one port
+        options["config"] = Config(KernelManager={"transport": "ipc"})
     return papermill.execute_notebook(source, None, parameters, **options)
 
 

@@ -6,18 +6,22 @@
 - The parameters of a long signature stand in a list of definitions that defines nothing.
 - The list of references is said to be a list, whose entries are said to be something else.
 - A table's cell that names a paradigm is any cell: it gets the mark that the paradigm has in the figures.
+- A term of the glossary says what it means only on another page: its link gets the explanation as a hover text.
+- The line under a figure has no links to its files.
 - An interval in a table may be broken between its limits.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from urllib.parse import unquote
 
 from PIL import Image
 from sphinx.application import Sphinx
 
+from fcamlib import paths
 from fcamlib.paradigms import label_of
 
 ICON_SCRIPT = re.compile(r"\s*<!-- So that users can add custom icons -->\s*<script[^>]*fontawesome\.js[^>]*></script>")
@@ -31,6 +35,8 @@ PARADIGM = {label_of(name): name for name in ("soft", "hard", "lvml", "hybrid")}
 NAMED_CELL = re.compile(
     rf"<(t[hd])( [^>]*)?>((?:<p>)?)((?:[a-z ]+(?:, | \())?({'|'.join(PARADIGM)})(?:\)| \([^)]*\))?)(?=(?:</p>)?</\1>)"
 )
+TERM = re.compile(r'(<a class="reference internal" href="[^"#]*#(term-[^"]+)")')
+NOTE = re.compile(r'<details class="figure-note" data-figure="([^"]+)">.*?</details>', re.S)
 TEXT_CELL = re.compile(r"<td[^>]*>(?:<p>)?[^<]*")
 INTERVAL = re.compile(r"[\[(][+-]?\d[\d.]*(?:,| to) [+-]?\d[\d.]*[\])]")
 
@@ -79,13 +85,40 @@ def finished(page: str, folder: Path) -> str:
     return IMAGE.sub(lambda match: with_size(match[0], folder), page)
 
 
+def glossary(page: str) -> dict[str, str]:
+    """Anchor of each term of the glossary -> its explanation as plain text."""
+    found: dict[str, str] = {}
+    for heads, text in re.findall(r"((?:<dt id=\"term-.*?</dt>\s*)+)<dd>(.*?)</dd>", page, re.S):
+        plain = " ".join(re.sub(r"<[^>]+>", "", text).split())
+        found |= dict.fromkeys(re.findall(r'id="(term-[^"]+)"', heads), plain.replace('"', "&quot;"))
+    return found
+
+
+def with_files(note: re.Match[str], site: Path, depth: int) -> str:
+    """The line under a figure, with links to the figure's files, which are copied into the site."""
+    links = []
+    for kind, ending in (("SVG", "svg"), ("PNG", "png"), ("record", "json")):
+        for folder in (paths.figures_dir(), site.parents[1] / "notebooks"):
+            if (source := folder / f"{note[1]}.{ending}").is_file():
+                (site / "figures").mkdir(exist_ok=True)
+                shutil.copyfile(source, site / "figures" / source.name)
+                links.append(f'<a href="{"../" * depth}figures/{source.name}" download>{kind}</a>')
+                break
+    return note[0].removesuffix("</details>") + f'<p class="files">{", ".join(links)}</p></details>'
+
+
 def finish_pages(app: Sphinx, exception: Exception | None) -> None:
     """Rewrite every page once all are written."""
     if exception is not None or app.builder.format != "html":
         return
-    for file in Path(app.outdir).rglob("*.html"):
-        if "_static" not in file.parts:
-            file.write_text(finished(file.read_text(encoding="utf-8"), file.parent), encoding="utf-8")
+    site = Path(app.outdir)
+    terms = glossary((site / "notation.html").read_text("utf-8"))
+    for file in (file for file in site.rglob("*.html") if "_static" not in file.parts):
+        depth = len(file.relative_to(site).parts) - 1
+        page = finished(file.read_text("utf-8"), file.parent)
+        page = TERM.sub(lambda link: f'{link[1]} title="{terms.get(link[2], "")}"', page)
+        page = NOTE.sub(lambda note: with_files(note, site, depth), page)  # noqa: B023
+        file.write_text(page, "utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

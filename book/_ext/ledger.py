@@ -15,7 +15,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,7 @@ def all_tasks(folder: Path) -> list[Task]:
     known = {task.title for task in recorded}
     sweeps = [store.get(given(name, configs.SweepGrid).config()) for name in (LINEAR, FIXED)]
     judged = [task for task in run_tasks(live) if task.title not in known] + recorded
-    judged += sweep_tasks(sweeps) + flow_tasks(given(FLOW, configs.FlowParameters).settings())
+    judged += [*sweep_tasks(sweeps), *flow_tasks(given(FLOW, configs.FlowParameters).settings())]
     missing = [
         Task(title, book, "not run", command, {claim: [] for claim in names})
         for title, book, command, names in PAPER_TASKS
@@ -129,14 +129,12 @@ def recorded_tasks() -> list[Task]:
 
 def of_results(title: str, results: Sequence[Result], book: str, instances: str, **given: Any) -> Task:
     """A task on which results were computed, with the command that computes them again, of many those of one seed."""
-    is_recorded = all(result.is_recorded for result in results)
-    config = results[0].config
+    is_recorded, config = all(result.is_recorded for result in results), results[0].config
     again = [r for r in results if len(results) <= 24 or r.config.seed == config.seed]
     rerun = (" " if len(again) == 1 else " \\\n    ").join(["fcam rerun", *(r.folder.name for r in again)])
     command = rerun if is_recorded else f"papermill notebooks/{book}.ipynb out.ipynb"
-    given = {"seeds": str(len(getattr(config, "seeds", ())))} | given
-    kept = "recorded" if is_recorded else "live"
-    return Task(title, book, kept, command, instances=instances, results=tuple(results), **given)
+    given = {"seeds": str(len(getattr(config, "seeds", ()))), "instances": instances, "results": tuple(results)} | given
+    return Task(title, book, "recorded" if is_recorded else "live", command, **given)
 
 
 def run_tasks(runs: Sequence[Result]) -> list[Task]:
@@ -156,43 +154,34 @@ def run_tasks(runs: Sequence[Result]) -> list[Task]:
     return sorted(made, key=lambda task: task.notebook)
 
 
-def study_tasks() -> list[Task]:
+def study_tasks() -> Iterator[Task]:
     """The recorded studies of the hybrid: H1 on all combinations together, and on how many it is supported."""
-    made = []
     for name, (book, by, called) in STUDIES.items():
         found = store.find(configs.StudyGrid.of(configs.STUDIES[name]).config())
         if found is None or not found.is_recorded:
             continue
         gains = claims.hybrid_gains(found.history, by)
         counts = Counter(str(verdict(criteria)) for criteria in gains.values())
-        words = ", ".join(f"{state} for {number}" for state, number in counts.most_common())
+        summary = f"of {len(gains)} {called}: " + ", ".join(f"{state} for {n}" for state, n in counts.most_common())
         title, instances = f"{tables.title(found)}, study of {called}", f"{found.history['num_test'].iloc[0]:,} test"
         criteria = {"H1": [c for criteria in gains.values() for c in criteria]}
-        summary = f"of {len(gains)} {called}: {words}"
-        made.append(of_results(title, [found], book, instances, criteria=criteria, summary=summary))
-    return made
+        yield of_results(title, [found], book, instances, criteria=criteria, summary=summary)
 
 
-def sweep_tasks(sweeps: Iterable[Result]) -> list[Task]:
+def sweep_tasks(sweeps: Iterable[Result]) -> Iterator[Task]:
     """The fixed-focus sweeps, judged by the incentives at their end."""
-    made = []
     for found in sweeps:
-        data = found.config.data
-        book = LINEAR if isinstance(data, configs.Orthogonal) else FIXED
+        book = LINEAR if isinstance(found.config.data, configs.Orthogonal) else FIXED
         criteria = claims.measure(CLAIMS, theory_tables.incentives(found.history))
-        title, instances = f"{tables.title(found)}, fixed focus", f"{data.num_train:,} training"
-        made.append(of_results(title, [found], book, instances, criteria=criteria))
-    return made
+        title, instances = f"{tables.title(found)}, fixed focus", f"{found.config.data.num_train:,} training"
+        yield of_results(title, [found], book, instances, criteria=criteria)
 
 
-def flow_tasks(settings: Sequence[tuple[int, int, float]]) -> list[Task]:
+def flow_tasks(settings: Sequence[tuple[int, int, float]]) -> Iterator[Task]:
     """The gradient flow of each setting, which is exact."""
     command = f"papermill notebooks/{FLOW}.ipynb out.ipynb"
-    found = theory_tables.flow_paths(theory_tables.flow_frame(settings))
-    return [
-        Task(f"gradient flow, {setting}", FLOW, "exact", command, claims.measure(CLAIMS, paths), "exact")
-        for setting, paths in found.items()
-    ]
+    for setting, found in theory_tables.flow_paths(theory_tables.flow_frame(settings)).items():
+        yield Task(f"gradient flow, {setting}", FLOW, "exact", command, claims.measure(CLAIMS, found), "exact")
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -223,11 +212,10 @@ def origin(task: Task) -> str:
     dates, commits, devices = (sorted({source[name] for source in sources}) for name in ("date", "commit", "device"))
     hours = sum(source.get("train_seconds") or source["last_session_seconds"] for source in sources) / 3600
     spent = f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.0f} minutes"
-    when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    when, where = " to ".join(dict.fromkeys((dates[0], dates[-1]))), f"{', '.join(commits)} on {' and '.join(devices)}"
     is_all = all(result.folder.name in task.command for result in task.results)
     more = "" if is_all else " The command runs one seed again; claims.json names the others."
-    where = f"from commit {', '.join(commits)} on {' and '.join(devices)}"
-    return f"Recorded {when} {where}: {spent} of training in all.{more}"
+    return f"Recorded {when} from commit {where}: {spent} of training in all.{more}"
 
 
 def page(tasks: Sequence[Task], folds: Sequence[Result]) -> str:
@@ -254,36 +242,30 @@ def page(tasks: Sequence[Task], folds: Sequence[Result]) -> str:
 
 def rows(tasks: Sequence[Task]) -> list[dict[str, Any]]:
     """One row per claim and task, with every number that the verdict follows from."""
-    return [
-        {
+    found = []
+    for claim, task in ((claim, task) for claim in CLAIMS for task in tasks if claim in task.criteria):
+        criteria = task.criteria[claim]
+        row: dict[str, Any] = {
             "claim": claim,
             "statement": CLAIMS[claim].statement,
             "task": task.title,
             "kept": task.kept,
-            "verdict": task.verdict(claim),
-            "criteria": [criterion_row(c, s) for c, s in zip(found, states(found), strict=True)],
-            "results": [result.folder.name for result in task.results],
-            "notebook": task.notebook,
-            "command": task.command,
         }
-        for claim in CLAIMS
-        for task in tasks
-        if (found := task.criteria.get(claim)) is not None
-    ]
+        row |= {"verdict": task.verdict(claim)}
+        row |= {"criteria": [criterion_row(c, state) for c, state in zip(criteria, states(criteria), strict=True)]}
+        row |= {"results": [result.folder.name for result in task.results]}
+        found.append(row | {"notebook": task.notebook, "command": task.command})
+    return found
 
 
 def criterion_row(c: Criterion, state: State) -> dict[str, Any]:
     """A criterion's numbers and state; below five seeds it has no interval."""
-    return {
-        "name": c.name,
-        "values": [round(float(value), 9) for value in c.values],
-        "bound": c.bound,
-        "mean": round(float(c.values.mean()), 9) if len(c.values) else None,
-        "interval": None if c.interval is None or not c.is_open else [round(limit, 9) for limit in c.interval],
-        "state": state if c.is_judged else "beside",
-        "untested": c.untested,
-        "seeds_needed": c.seeds_needed if state == "inconclusive" else None,
-    }
+    limits = c.interval if c.is_open else None
+    row: dict[str, Any] = {"name": c.name, "values": [round(float(value), 9) for value in c.values], "bound": c.bound}
+    row["mean"] = round(float(c.values.mean()), 9) if len(c.values) else None
+    row["interval"] = None if limits is None else [round(limit, 9) for limit in limits]
+    row |= {"state": state if c.is_judged else "beside", "untested": c.untested}
+    return row | {"seeds_needed": c.seeds_needed if state == "inconclusive" else None}
 
 
 def main(target: Path) -> None:

@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -85,6 +85,34 @@ def test_finished_pages_are_lighter_and_steadier(modules: dict[str, ModuleType],
         '<td><span class="paradigm hard">hard attention, HA</span></td>'
         '<td><span class="paradigm hybrid">hybrid (SA, then HA)</span></td><td>HA learns</td>'
     )
+
+
+def test_terms_say_what_they_mean_and_figures_offer_their_files(
+    modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pages, site, figures = modules["finished_pages"], tmp_path / "_build" / "html", tmp_path / "figures"
+    (site / "notebooks").mkdir(parents=True)
+    figures.mkdir()
+    monkeypatch.setattr(pages.paths, "figures_dir", lambda: figures)
+    for ending in ("svg", "png", "json"):
+        (figures / f"a.{ending}").write_text(ending)
+    link = '<a class="reference internal" href="../notation.html#term-SAIF"'
+    (site / "notation.html").write_text(
+        '<dl><dt id="term-SAIF">SAIF</dt>\n<dd><p>The <b>share</b>\nof "x".</p></dd></dl>'
+    )
+    page = site / "notebooks" / "p.html"
+    page.write_text(f'{link}>SAIF</a><details class="figure-note" data-figure="a"><p>x</p></details>')
+    app = SimpleNamespace(outdir=str(site), builder=SimpleNamespace(format="html"))
+    pages.finish_pages(app, None)
+    links = ", ".join(
+        f'<a href="../figures/a.{ending}" download>{kind}</a>'
+        for kind, ending in (("SVG", "svg"), ("PNG", "png"), ("record", "json"))
+    )
+    assert page.read_text() == (
+        f'{link} title="The share of &quot;x&quot;.">SAIF</a><details class="figure-note" data-figure="a"><p>x</p>'
+        f'<p class="files">{links}</p></details>'
+    )
+    assert (site / "figures" / "a.svg").read_text() == "svg"
 
 
 def test_without_a_browser_one_sentence_says_what_to_install(

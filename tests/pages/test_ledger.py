@@ -192,7 +192,7 @@ def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") 
 def test_sweeps_are_judged_by_their_last_incentives(changes: dict[str, list[float]], expected: dict[str, str]) -> None:
     (task,) = ledger.sweep_tasks([made_sweep(INCENTIVES | changes)])
     assert task.notebook == "04_fixed_focus_linear" and verdicts(task) == expected
-    assert ledger.sweep_tasks([made_sweep(INCENTIVES, "digits")])[0].notebook == "06_fixed_focus_images"
+    assert next(ledger.sweep_tasks([made_sweep(INCENTIVES, "digits")])).notebook == "06_fixed_focus_images"
 
 
 def test_lvml_s_speed_in_the_flow_depends_on_the_classes() -> None:

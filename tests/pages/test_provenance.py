@@ -22,7 +22,8 @@ RECORDED = paths.recorded_dir() or ROOT
 NAMES = [path.stem for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))]
 NOTE = re.compile(
     r'<details class="figure-note" data-figure="(?P<figure>[\w-]+)"><summary>how it was made</summary>'
-    r"<p><code>(?P<path>.*?)</code>\. (?P<made>.*?)\.</p>(<pre>(?P<rerun>.*?)</pre>)?</details>",
+    r"<p><code>(?P<path>.*?)</code>\. (?P<made>.*?)\.</p>(<pre>(?P<rerun>.*?)</pre>)?"
+    r'(<p class="files">.*?</p>)?</details>',
     re.S,
 )
 ORIGIN = re.compile(
