@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from findings import shown_tasks
 from jaxtyping import UInt8
 from PIL import Image
 
@@ -72,6 +73,13 @@ def plane_data(found: Courses) -> dict[str, Any]:
             for name, one in found.items()
         },
     }
+
+
+def recorded_saif(last: int) -> dict[str, list[float]]:
+    """Paradigm -> SAIF of the recorded runs on CIFAR-10, mean over seeds, after each share 1/last of their epochs."""
+    curves = tables.history_frame(shown_tasks()["cifar"]).groupby(["paradigm", "epoch"])["saif"].mean().unstack()
+    epochs = [-(-epoch * curves.shape[1] // last) for epoch in range(1, last + 1)]
+    return {str(name): row.loc[epochs].round(3).tolist() for name, row in curves.iterrows()}
 
 
 def lists(found: Courses) -> list[dict[str, Any]]:
@@ -173,7 +181,10 @@ def main(folder: Path) -> None:
     plots.save(plots.focus_prediction_heatmaps(plane), "course-plane", folder, record)
     plots.save(plots.attention_gallery(**static_gallery(found)), "course-gallery", folder, record)
     (folder / "course-data.md").write_text(as_markdown(found), "utf-8")
-    (folder / "course-plane-data.md").write_text(as_script(plane_data(found)), "utf-8")
+    shown_first = plane_data(found)
+    for name, saif in recorded_saif(last).items():
+        shown_first["paradigms"][name]["recorded"] = saif
+    (folder / "course-plane-data.md").write_text(as_script(shown_first), "utf-8")
     (folder / "course-note.md").write_text(plots.how_made(record, "course", dated=True) + "\n", "utf-8")
 
 

@@ -36,6 +36,8 @@ const fcamCourse = (() => {
         for (const key of MEASURES) {
           figure.querySelector(`[data-part="${key}"]`).textContent = shown[key][epoch].toFixed(3);
         }
+        const recorded = shown.recorded?.[epoch - 1]; // of other runs, which nobody measured before training
+        figure.querySelector('[data-part="recorded"]').textContent = recorded?.toFixed(3) ?? "\u2013";
       }
       part("loss").textContent = epoch > at ? "now HA" : "still SA";
     }

@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from findings import shown_tasks
 from playwright.sync_api import Browser
+
+from fcamlib import tables
 
 SITE = Path(__file__).resolve().parents[2] / "book" / "_build" / "html"
 QUOTED = SITE.parents[1] / "notebooks" / "numbers.json"
@@ -27,4 +30,8 @@ def test_problem_findings_figure_and_ways_on_are_within_the_first_screen(browser
     quoted = json.loads(QUOTED.read_text("utf-8"))
     for number in (quoted["saif"]["digits"]["hybrid"], quoted["gain"]["hatexplain"]["saif"], quoted["theory"]["apart"]):
         assert number in said
+    page.locator("#fcam-epoch").press("End")
+    shown = page.locator('.landing [data-part="recorded"]').all_inner_texts()
+    end = tables.history_frame(shown_tasks()["cifar"]).query("epoch == epoch.max()").groupby("paradigm")["saif"].mean()
+    assert shown == [f"{end[name]:.3f}" for name in ("soft", "hard", "lvml", "hybrid")], "SAIF on CIFAR-10"
     page.close()
