@@ -139,11 +139,16 @@ def survey(root: Path | None) -> list[Result[Any]]:
 
 def every(kind: type[ConfigT] = Config, recorded: bool = False) -> list[Result[ConfigT]]:  # type: ignore[assignment]
     """The undamaged results of one kind, or of all, sorted by name: of the results folder, or the recorded ones."""
-    results = survey(paths.recorded_dir() if recorded else paths.results_dir())
-    for result in results:
-        if result.damage not in ("", OTHER_VERSION):
+    found = []
+    for result in survey(paths.recorded_dir() if recorded else paths.results_dir()):
+        with suppress(OSError, KeyError, ValueError):  # of a config that cannot be read: the damage says why
+            if not isinstance(result.config, kind):  # asked first, since checksums take longer
+                continue
+        if not result.damage:
+            found.append(result)
+        elif result.damage != OTHER_VERSION:
             log.warning("the stored result '%s' is damaged (%s) and left out.", result.folder, result.damage)
-    return [result for result in results if not result.damage and isinstance(result.config, kind)]
+    return found
 
 
 def get(
@@ -261,16 +266,14 @@ def locked(config: Config, wait: bool = True) -> Iterator[None]:
     """Hold a result while it is computed; the lock falls with the process."""
     lock = FileLock(writable(paths.results_dir() / ".locks") / f"{config.name}.lock")
     try:
-        lock.acquire(timeout=0)
+        held = lock.acquire(timeout=0)
     except Timeout:
         if not wait:
             raise BusyError(config.name) from None
         log.info("another process computes '%s': waiting for it.", config.name)
-        lock.acquire()
-    try:
+        held = lock.acquire()
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 def writable(

@@ -111,8 +111,11 @@ def test_shares_near_the_edge_and_two_groups_are_bootstrapped_from_ten_seeds_on(
     assert interval(SKEWED, is_share=True) == bca(SKEWED) and interval(1 - SKEWED, is_share=True) == bca(1 - SKEWED)
     assert interval(GROUPS) == bca(GROUPS) and interval(GROUPS[1:]) == student(GROUPS[1:])
     assert interval(SKEWED[1:], is_share=True) == student(SKEWED[1:])
+    assert on(EDGE, is_share=True).interval == bca(EDGE)
     assert interval(EDGE, is_share=True) == bca(EDGE) != student(EDGE) == interval(EDGE)
     assert interval(EDGE - 0.004, is_share=True) == student(EDGE - 0.004)
+    apart = np.concatenate([np.linspace(0, 1, 5), np.linspace(4.5, 5.5, 5)])
+    assert 0.5 < bimodality(apart) < 5 / 9 and interval(apart) == student(apart) != bca(apart)
     assert interval(np.full(12, 1.0), is_share=True) == (1.0, 1.0)
     for values in (SKEWED, GROUPS, np.random.default_rng(0).normal(size=50)):
         n, skewness, excess = len(values), stats.skew(values, bias=False), stats.kurtosis(values, bias=False)
@@ -121,10 +124,12 @@ def test_shares_near_the_edge_and_two_groups_are_bootstrapped_from_ten_seeds_on(
 
 
 def test_the_seeds_that_an_open_row_would_need() -> None:
+    for effect in (0.0021, 0.0037, 0.0062, 0.01, 0.0131):
+        found = on(seeds(effect)).seeds_needed
+        assert found is not None
+        widths = [stats.t.ppf(0.975, n - 1) * seeds(0.0).std(ddof=1) / np.sqrt(n) for n in (found - 1, found)]
+        assert widths[1] < effect <= widths[0]
     found = on(seeds(0.01)).seeds_needed
-    assert found is not None
-    widths = [stats.t.ppf(0.975, n - 1) * seeds(0.0).std(ddof=1) / np.sqrt(n) for n in (found - 1, found)]
-    assert widths[1] < 0.01 <= widths[0]
     assert on(seeds(0.31), bound=0.3).seeds_needed == found == on(seeds(0.29), bound=0.3).seeds_needed
     assert on(seeds(0.0)).seeds_needed == 1001 and on(seeds(1.0, number=2)).seeds_needed == 5
     assert on(seeds(0.00098125)).seeds_needed == 1000, "the last that is counted"
@@ -343,6 +348,7 @@ def test_a_loss_is_flat_whose_last_fifth_adds_little_to_its_fall() -> None:
     assert is_flat(np.array([1, 1, 1, 1, 1, 1, 0.05, 0.05, 0, 0]))
     assert not is_flat(np.array([1, 1, 1, 1, 1, 1, 0.06, 0.06, 0, 0]))
     assert not is_flat(np.array([2, 1.9, 1.9, 1.9, 1.9, 1.9, 1.06, 1.06, 1, 1])) and is_flat(np.ones(5))
+    assert is_flat(np.array([1, 0.5, 0.5, 0.5, 0.5, 0.5, 0.04, 0.04, 0, 0])), "of the whole fall, from the first epoch"
     assert not is_flat(np.array([1.0, 0.0, 0.0, 0.0]))  # too few epochs to say
 
 

@@ -1,4 +1,4 @@
-"""Tables of text runs, on a short run of generated posts."""
+"""What figures and tables show of single instances, on a short run of generated posts."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from fcamlib.store import Result
 from fcamlib.tables import AGREEMENT, frame, means
 
 SIZES = {"num_train": 120, "num_validation": 30, "num_test": 40, "max_tokens": 8}
+CONFIG = Text(source="keywords", **SIZES)
 
 
 @pytest.fixture(scope="module")
@@ -32,30 +33,31 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Result]]:
 
 
 def test_agreement_is_that_of_the_trained_models(runs: list[Result]) -> None:
-    assert all("agreement" in run.summary for run in runs)
     table = means(frame(runs), measures=AGREEMENT)
     assert table.index.tolist() == ["LVML", "logit mixture"] and table["seeds"].tolist() == ["2", "2"]
     values = []
     for run in runs[:2]:
         model, task = trained_model(run)
-        numerics = Numerics.of(run.config.training)
-        values.append(agreement(model, task.splits["test"], "lvml", numerics=numerics))
+        values.append(agreement(model, task.splits["test"], "lvml", numerics=Numerics.of(run.config.training)))
     for column, name in (("token F1", "token_f1"), ("AUPRC", "auprc"), ("sufficiency", "sufficiency")):
         mean = np.mean([value[name] for value in values])
         assert table[column].iloc[0].startswith(f"{mean:.3f} (")  # two seeds: the range, no interval
 
 
-def test_words_and_attention_of_a_generated_post(runs: list[Result]) -> None:
+def test_words_and_attention_of_a_generated_post_and_of_no_real_one(runs: list[Result], tmp_path: Path) -> None:
     shown = word_attention(runs, place=3)
     marked = " ".join(shown.index[shown["rationale"] == "yes"])
     assert marked in {phrase for phrases in PHRASES.values() for phrase in phrases}
     for column in shown.columns[1:]:
         assert shown[column].astype(float).sum() == pytest.approx(1.0, abs=0.05)
+    run = Result[Run](tmp_path)
+    run.__dict__["config"] = runs[0].config.model_copy(update={"data": Text(source="hatexplain")})
+    with pytest.raises(UserError, match="posts of dataset='hatexplain' are not shown"):
+        word_attention([run])
 
 
 def test_words_are_numbered_as_the_bank_is() -> None:
-    config = Text(source="keywords", **SIZES)
-    task, words = text_task(config, 4), text_words(config, 4)
+    task, words = text_task(CONFIG, 4), text_words(CONFIG, 4)
     assert len(words) == len(task.bank.values) and words[0] == "(unknown)"
     train = task.splits["train"]
     row = int(train.has_foreground.nonzero()[0])
@@ -64,22 +66,13 @@ def test_words_are_numbered_as_the_bank_is() -> None:
 
 
 def test_posts_are_counted_and_never_shown() -> None:
-    task = text_task(Text(source="keywords", **SIZES), 0)
-    table = posts_table(task)
-    train = task.splits["train"]
-    assert (table.loc["train", "posts"], table.loc["train", "longest"]) == (120, 8)
-    for label, name in enumerate(("weather", "music", "neither")):
-        assert table.loc["train", name] == int((train.label == label).sum())
-    assert table.loc["train", "with rationale"] == int((train.label < 2).sum())
-    assert table.loc["train", "unknown words"] == "0.0%"
+    task = text_task(CONFIG, 0)
+    shown, train = posts_table(task).loc["train"], task.splits["train"]
     assert train.mask is not None
+    assert (shown["posts"], shown["longest"], shown["unknown words"]) == (120, 8, "0.0%")
+    assert shown[["weather", "music", "neither"]].tolist() == np.bincount(train.label).tolist()
+    assert shown["with rationale"] == int((train.label < 2).sum())
     lengths = train.mask.sum(dim=1).double()
-    assert table.loc["train", "words a post"] == pytest.approx(float(lengths.mean()), abs=0.051)
-
-
-def test_real_posts_are_refused(runs: list[Result], tmp_path: Path) -> None:
-    run = Result[Run](tmp_path)
-    data = Text(source="hatexplain")
-    run.__dict__["config"] = runs[0].config.model_copy(update={"data": data})
-    with pytest.raises(UserError, match="posts of dataset='hatexplain' are not shown"):
-        word_attention([run])
+    assert shown["words a post"] == pytest.approx(float(lengths.mean()), abs=0.051)
+    share = (train.foreground.sum(dim=1) / lengths)[train.label < 2].mean()
+    assert shown["marked words"] == f"{float(share):.0%}"
