@@ -132,14 +132,10 @@ def _lead(e: Evidence, when: str, more: str, less: str) -> list[Criterion]:
 
 def _hybrid_wins(measures: Mapping[str, Mapping[str, Seeds]], is_exact: bool = False) -> list[Criterion]:
     """Two measures of the hybrid less those of the better of SA and HA."""
+    gains = {name: of["hybrid"] - np.maximum(of["soft"], of["hard"]) for name, of in measures.items()}
     return [
-        Criterion(
-            f"{name}, hybrid - better of SA and HA",
-            of["hybrid"] - np.maximum(of["soft"], of["hard"]),
-            bound=-margin,
-            is_exact=is_exact,
-        )
-        for (name, of), margin in zip(measures.items(), MARGINS, strict=True)
+        Criterion(f"{name}, hybrid - better of SA and HA", gain, -margin, is_exact=is_exact)
+        for (name, gain), margin in zip(gains.items(), MARGINS, strict=True)
     ]
 
 
@@ -205,7 +201,7 @@ def _faster(p: Paths, fast: str, slow: str, what: str, curves: Curves, level: fl
     """The ratio of the times at which two paradigms reach a level; with less than 2 % between them none is faster."""
     soon, late = (time_to(level, p.times, curves[name]) for name in (fast, slow))
     name, untested = f"time to {what}, {label_of(slow)} / {label_of(fast)}", ""
-    if any((curves[paradigm].max(axis=1) < level).any() for paradigm in (fast, slow)):
+    if min(curves[paradigm].max(axis=1).min() for paradigm in (fast, slow)) < level:
         untested = "it is not reached in this time"
     if not soon.all():  # with two segments alpha is 1/2 before any training
         soon, late, untested = np.ones_like(soon), np.ones_like(soon), "it holds from the start"

@@ -13,6 +13,9 @@ from fcamlib.metrics import (
     HISTOGRAM_EDGES,
     SAIF_TAUS,
     SAIF_THRESHOLD,
+    attention_entropy,
+    auc,
+    calibration_error,
     focus_prediction_histogram,
     outcome_fractions,
     saif,
@@ -108,3 +111,32 @@ def test_t_interval_by_hand() -> None:
     assert_array_equal(t_interval([0.25, 0.25]), (0.25, 0.25, 0.25))
     with pytest.raises(ValueError, match="one number per seed"):
         t_interval([])
+
+
+def test_auc_counts_pairs_in_the_right_order_ties_half() -> None:
+    positive = np.array([0.9, 0.4, 0.4, 0.2, 0.7])
+    label = np.array([1, 1, 0, 0, 0])
+    prob = np.stack([1 - positive, positive], axis=1)
+    assert auc(prob, label) == pytest.approx((3 + 0.5 + 1) / 6)  # .9 beats three; .4 ties one, beats one, loses to .7
+    assert auc(prob, np.ones(5, dtype=int)) is None
+    three = np.array([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.6, 0.3], [0.5, 0.1, 0.4]])
+    # class 0: .6 above all others; class 1: .5 loses to .6, beats .3 and .1; class 2: (.3, .4) against (.1, .3)
+    assert auc(three, np.array([0, 1, 2, 2])) == pytest.approx((1 + 2 / 3 + (1.5 + 2) / 4) / 3)
+    assert auc(three, np.array([0, 1, 1, 0])) is None
+
+
+def test_calibration_error_is_the_weighted_gap_of_each_bin() -> None:
+    prob = np.array([[0.95, 0.05], [0.08, 0.92], [0.35, 0.65], [0.39, 0.61], [1.0, 0.0]])
+    label = np.array([0, 1, 1, 0, 1])
+    high, middle = abs((0.95 - 1) + (0.92 - 1) + (1.0 - 0)), abs((0.65 - 1) + (0.61 - 0))
+    assert calibration_error(prob, label) == pytest.approx((high + middle) / 5)
+    assert calibration_error(np.eye(2)[[0, 1, 1]], np.array([0, 1, 1])) == 0
+    assert calibration_error(np.array([[1 + 1e-7, 0.0]]), np.array([0])) == 0, "past one by rounding"
+
+
+def test_attention_entropy_is_in_units_of_the_bags_largest_and_leaves_bags_of_one_out() -> None:
+    entropy, sizes = np.array([np.log(4), 0.0, np.log(2)]), np.array([4, 1, 8])
+    assert attention_entropy(entropy, sizes) == pytest.approx((1 + 1 / 3) / 2)
+    assert attention_entropy(np.zeros(2), np.ones(2, dtype=int)) is None
+    rounded = np.array([np.log(2) * (1 + 1e-7), -1e-9])
+    assert attention_entropy(rounded, np.array([2, 2])) == 0.5, "past both ends by rounding"

@@ -1,4 +1,4 @@
-"""Cross-validation on bags: measures by hand, ABMIL as torchmil computes it, tests that mind the folds' dependence."""
+"""Cross-validation on bags: ABMIL as torchmil computes it, tests that mind the folds' dependence."""
 
 from __future__ import annotations
 
@@ -20,37 +20,7 @@ from fcamlib.config import Bags, CrossValidation
 from fcamlib.data.bags import bags_task
 from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import UserError
-from fcamlib.metrics import attention_entropy, auc, calibration_error
 from fcamlib.tables import TRUTHLESS, frame, means, paired_table
-
-# --- measures ---------------------------------------------------------------------------------------------------------
-
-
-def test_auc_counts_pairs_in_the_right_order_ties_half() -> None:
-    positive = np.array([0.9, 0.4, 0.4, 0.2, 0.7])
-    label = np.array([1, 1, 0, 0, 0])
-    prob = np.stack([1 - positive, positive], axis=1)
-    assert auc(prob, label) == pytest.approx((3 + 0.5 + 1) / 6)  # .9 beats three; .4 ties one, beats one, loses to .7
-    assert auc(prob, np.ones(5, dtype=int)) is None
-    three = np.array([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.6, 0.3], [0.5, 0.1, 0.4]])
-    # class 0: .6 above all others; class 1: .5 loses to .6, beats .3 and .1; class 2: (.3, .4) against (.1, .3)
-    assert auc(three, np.array([0, 1, 2, 2])) == pytest.approx((1 + 2 / 3 + (1.5 + 2) / 4) / 3)
-    assert auc(three, np.array([0, 1, 1, 0])) is None
-
-
-def test_calibration_error_is_the_weighted_gap_of_each_bin() -> None:
-    prob = np.array([[0.95, 0.05], [0.08, 0.92], [0.35, 0.65], [0.39, 0.61], [1.0, 0.0]])
-    label = np.array([0, 1, 1, 0, 1])
-    high, middle = abs((0.95 - 1) + (0.92 - 1) + (1.0 - 0)), abs((0.65 - 1) + (0.61 - 0))
-    assert calibration_error(prob, label) == pytest.approx((high + middle) / 5)
-    assert calibration_error(np.eye(2)[[0, 1, 1]], np.array([0, 1, 1])) == 0
-
-
-def test_attention_entropy_is_in_units_of_the_bags_largest_and_leaves_bags_of_one_out() -> None:
-    entropy, sizes = np.array([np.log(4), 0.0, np.log(2)]), np.array([4, 1, 8])
-    assert attention_entropy(entropy, sizes) == pytest.approx((1 + 1 / 3) / 2)
-    assert attention_entropy(np.zeros(2), np.ones(2, dtype=int)) is None
-
 
 # --- tables ---------------------------------------------------------------------------------------------------------
 

@@ -65,6 +65,8 @@ def test_every_figure_says_how_it_was_made_and_its_command_gives_the_parameters_
         assert bool(kept) == ("recorded" in note["made"])
         assert all(commit[:7] in note["made"] for entry in kept for commit in entry["commits"])
     assert notes((SITE / "notebooks" / f"{name}.html").read_text("utf-8")) == found
+    took = json.loads((BOOK / f"{name}.json").read_text("utf-8"))
+    assert took["seconds"] > 0 and took["device"] and re.fullmatch(r"\d{4}-\d\d-\d\d", took["date"])
 
 
 @pytest.mark.parametrize(
@@ -91,9 +93,3 @@ def test_the_table_of_times_has_every_notebook_and_every_record() -> None:
     spent = sum(source.get("train_seconds") or source["last_session_seconds"] for source in sources) / 3600
     assert shown == pytest.approx(spent, rel=0.02)
     assert all(row[5] and "thread" in row[5] for row in recorded)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_cost_of_a_notebook_is_measured(name: str) -> None:
-    took = json.loads((BOOK / f"{name}.json").read_text("utf-8"))
-    assert took["seconds"] > 0 and took["device"] and re.fullmatch(r"\d{4}-\d\d-\d\d", took["date"])
