@@ -70,7 +70,7 @@ def test_posts_are_counted_and_never_shown() -> None:
     shown, train = posts_table(task).loc["train"], task.splits["train"]
     assert train.mask is not None
     assert (shown["posts"], shown["longest"], shown["unknown words"]) == (120, 8, "0.0%")
-    assert shown[["weather", "music", "neither"]].tolist() == np.bincount(train.label).tolist()
+    assert list(shown[["weather", "music", "neither"]]) == np.bincount(train.label).tolist()
     assert shown["with rationale"] == int((train.label < 2).sum())
     lengths = train.mask.sum(dim=1).double()
     assert shown["words a post"] == pytest.approx(float(lengths.mean()), abs=0.051)

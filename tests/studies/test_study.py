@@ -171,7 +171,7 @@ def test_gains_are_paired_by_seed_and_against_the_better_of_both() -> None:
     assert tables.gain_frame(made_up(loss=0.03), ["num_segments"])["verdict"].tolist() == ["contradicted"] * 2
     shown = tables.gain_table(made_up(), ["num_segments"])
     assert shown.index.name == "m" and shown.columns.tolist() == ["SAIF gain", "accuracy gain", "H1", "n"]
-    assert shown.loc[4].tolist() == [
+    assert list(shown.loc[4]) == [
         f"+{mean:.3f} [+{low:.3f}, +{high:.3f}]",
         "+0.000 [+0.000, +0.000]",
         "supported",
