@@ -123,9 +123,22 @@ _ABLATION: dict[str, Any] = {
     "paradigms": ("soft", "hard", "hybrid"), "num_train": 1_000, "num_validation": 500, "num_test": 1_000,
     "epochs": 20, "seeds": (0, 1, 2, 3, 4),
 }  # fmt: skip
+_SWITCHES = (  # data, its epochs, and those after which the hybrid switches
+    ("digits", 20, (1, 2, 3, 5, 10, 15, 19)), ("keywords", 8, (1, 2, 3, 4, 6, 7)),
+    ("motifs", 16, (1, 2, 4, 6, 8, 10, 12, 15)), ("clouds", 12, (1, 2, 3, 4, 6, 9, 11)),
+)  # fmt: skip
 STUDIES: dict[str, dict[str, Any]] = {  # those that are kept with the source, by the names that `fcam study` takes
     "scale": {"num_segments": (5, 20, 100, 1_000, 5_000), "epochs": 40, "seeds": (0, 1, 2)},
     "capacities": {**_ABLATION, **_CHOSEN, "focus_networks": _NETWORKS, "classification_networks": _NETWORKS},
     "switches": {**_ABLATION, **_CHOSEN, "soft_shares": (0.1, 0.25, 0.5, 0.75, 0.9)},
+    **{
+        f"switches-{dataset}": {
+            "dataset": dataset,
+            "paradigms": ("soft", "hard", "hybrid"),
+            "seeds": tuple(range(10)),
+            "soft_shares": tuple(round(epoch / epochs, 3) for epoch in switches),
+        }
+        for dataset, epochs, switches in _SWITCHES
+    },
     "rates": {**_ABLATION, "each_learning_rate": (0.005, 0.01, 0.02, 0.05, 0.1)},
 }

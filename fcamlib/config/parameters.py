@@ -33,7 +33,7 @@ from fcamlib.config.results import (
     checked,
 )
 from fcamlib.config.sources import SOURCES, Source, load_plugins, require_network, written
-from fcamlib.config.tasks import Frozen, Mosaics, Names, Several, Some, Task, require_distinct
+from fcamlib.config.tasks import Frozen, Mosaics, Names, Several, Some, Task, as_list, require_distinct
 from fcamlib.errors import UserError, shown, unknown_name
 from fcamlib.paradigms import SCHEDULES
 
@@ -248,15 +248,15 @@ class Grid(TaskParameters, Training, Optimizer):
 
 
 class StudyGrid(Grid):
-    """A study of mosaics: every combination of the values in its lists."""
+    """A study: every combination of the values in its lists."""
 
     command: ClassVar[str] = "study"
     fixed: ClassVar[tuple[str, ...]] = (
         "focus_network", "classification_network", "encoder", "switch_epoch", "keep", "memory_layout", "paper_split",
     )  # fmt: skip
 
-    num_segments: Some[Annotated[int, Field(ge=2, le=100_000)]] = Field(
-        (5,), description="segments of a mosaic, each number a task"
+    num_segments: Several[Annotated[int, Field(ge=2, le=100_000)]] = Field(
+        (), description="segments of an instance, each number a task"
     )
     focus_networks: Names = Field((), description="focus networks, such as linear,mlp:1x32,cnn:2x8:layer")
     classification_networks: Names = Field((), description="classification networks, each with each focus network")
@@ -267,6 +267,17 @@ class StudyGrid(Grid):
         (), description="rates of all phases, each trained and kept, in their place"
     )
     evaluate_every: Epochs = Field(1_000_000, description="epochs between evaluations; default: each phase's end alone")
+
+    @classmethod
+    def known(cls, dataset: Any = None) -> dict[str, FieldInfo]:
+        known, task = super().known(dataset), find_source(dataset or cls.usual, cls.sources()).task
+        return {name: field for name, field in known.items() if name != "num_segments" or name in task.model_fields}
+
+    @classmethod
+    def _task_fields(cls, fields: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+        numbers = as_list(own.get("num_segments", ()))
+        first = numbers[0] if isinstance(numbers, list | tuple) and numbers else 0
+        return fields | ({"num_segments": first} if first else {})
 
     @model_validator(mode="after")
     def _check_study(self) -> Any:
@@ -293,7 +304,8 @@ class StudyGrid(Grid):
             for share in self.soft_shares
         ]
         return Study(
-            tasks=tuple(self.task.model_copy(update={"num_segments": number}) for number in self.num_segments),
+            tasks=tuple(self.task.model_copy(update={"num_segments": number}) for number in self.num_segments)
+            or (self.task,),
             models=tuple(self.model(first, second) for first in focus for second in classifiers),
             schedules=tuple(dict.fromkeys(schedules)),
             seeds=self.seeds,

@@ -94,7 +94,10 @@ class Task(Frozen):
     A subclass outside this package adds its fields, and is registered with `fcamlib.config.register_source`.
     """
 
-    commands: ClassVar[tuple[str, ...]] = ("grid",)  # whose parameters hold the task: grid, study, sweep, caption
+    commands: ClassVar[tuple[str, ...]] = (
+        "grid",
+        "study",
+    )  # whose parameters hold the task: grid, study, sweep, caption
     noun: ClassVar[str] = "instances"
     networks: ClassVar[tuple[str, ...]] = ("mlp", "linear")  # those that fit, by name
     shapes: ClassVar[tuple[str, ...]] = ("mlp",)  # those that fit, with depth and width
