@@ -100,7 +100,12 @@ def test_a_training_that_diverges_is_a_row_and_does_not_stop_the_others(results:
             {"soft_shares": "0.1"},
             "soft_shares=0.1 with epochs=4 leaves a phase without an epoch: give each at least one.",
         ),
-        ({"dataset": "motifs"}, "dataset='motifs' is unknown: choose digits, cifar10, cifar100 or folder:PATH."),
+        (
+            {"dataset": "keywords", "num_segments": "4"},
+            "num_segments does not belong to dataset='keywords': leave it out, or choose a dataset that has it "
+            "(digits, cifar10, cifar100, motifs, clouds, folder:PATH).",
+        ),
+        ({"dataset": "motifs", "num_segments": "3,1"}, "num_segments='1' is not allowed: give 2 or more"),
         ({"foreground": "3"}, "foreground=3 is one class: name at least two to tell apart."),
         ({"focus_network": "mlp"}, "'focus_network' is not a parameter: did you mean 'focus_networks'?"),
     ],
