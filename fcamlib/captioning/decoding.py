@@ -152,10 +152,11 @@ def greedy(model: Captioner, regions: Regions, context: Context, max_words: int,
     state, device = model.start(regions.values), regions.values.device
     word = torch.full((len(regions.values),), START, device=device)
     ended, columns = torch.zeros_like(word, dtype=torch.bool), list[tuple[Tensor, ...]]()
+    attend = Attending(model.attention, regions.keys) if isinstance(model.encoder, nn.Identity) else None
     while len(columns) < max_words and not bool(ended.all()):
-        log_prob, log_alpha, _, state = model.step(regions, state, word, context)
+        log_prob, log_alpha, _, state = model.step(regions, state, word, context, attend=attend)
         with torch.autocast(device.type, enabled=False):  # sums of probabilities in full
-            named = log_prob.exp() @ names
+            named = log_prob.exp().to(names.dtype) @ names
         word = sayable(log_prob).argmax(dim=1).masked_fill(ended, PAD)
         columns.append((word, log_alpha.exp(), named, ~ended))
         ended = ended | (word == END)

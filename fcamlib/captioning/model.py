@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from fcamlib.captioning.attention import AdditiveAttention
+from fcamlib.captioning.attention import AdditiveAttention, Attending
 from fcamlib.config import CaptionModel
 from fcamlib.errors import UserError
 
@@ -149,14 +149,16 @@ class Captioner(nn.Module):
         word: Int[Tensor, " B"],
         context: Context,
         quantile: Float[Tensor, " B"] | None = None,
+        attend: Attending | None = None,
     ) -> tuple[Float[Tensor, "B V"], Float[Tensor, "B L"], Int[Tensor, " B"] | None, State]:
         """Make one word: log probabilities of the next word, log attention, the region taken, the new state.
 
         `context` is the weighted sum of the regions ("soft", which takes no single one), the region of the largest
         weight ("mode"), or the one at `quantile` of the attention weights ("drawn"), which is a draw from them if
-        quantiles are uniform on [0, 1).
+        quantiles are uniform on [0, 1). `attend` takes the plain attention's place.
         """
-        log_alpha, region = self.attention(regions.keys, state[0]), None  # (B, L)
+        log_alpha = attend(state[0]) if attend else self.attention(regions.keys, state[0])  # (B, L)
+        region = None
         if context == "soft":
             attended = torch.bmm(log_alpha.exp()[:, None], regions.values).squeeze(1)  # (B, D)
         else:
@@ -167,7 +169,8 @@ class Captioner(nn.Module):
             seen = torch.cat([seen, attended], dim=1)
         hidden, memory = self.cell(seen, state)
         logits = self.output(torch.cat([hidden, attended], dim=1))
-        return logits.log_softmax(dim=1), log_alpha, region, (hidden, memory)
+        full = torch.promote_types(logits.dtype, torch.float32)  # also under autocast
+        return logits.log_softmax(dim=1, dtype=full), log_alpha, region, (hidden, memory)
 
 
 @dataclass(frozen=True)

@@ -259,6 +259,7 @@ def test_frozen_features_of_a_folder_in_the_layout_of_coco(
         "image_size": 64,
         "epochs": 2,
         "switch_epoch": 1,
+        "precision": "bfloat16",
     }
     run_config = config("hybrid", **given)
     assert run_config.model.encoder == "features" and str(tmp_path) not in run_config.portable.model_dump_json()
