@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import findings
+import pandas as pd
 import pytest
 
-from fcamlib import tables
+from fcamlib import store, tables
+from fcamlib.config import STUDIES, CrossValidation, StudyGrid
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
@@ -76,3 +78,29 @@ def test_no_page_reads_like_a_translation() -> None:
     kept = {name: text for name, text in pages().items() if name not in LATER}
     pattern = re.compile("|".join(BANNED), re.I)
     assert not [(name, match[0]) for name, text in kept.items() for match in pattern.finditer(text)]
+
+
+def test_what_pages_conclude_from_recorded_studies_and_folds_holds() -> None:
+    """The takeaways and discussions of pages 09, 12 and 13."""
+
+    def gains(name: str, by: str) -> pd.DataFrame:
+        found = store.find(StudyGrid.of(STUDIES[name]).config())
+        assert found is not None
+        return tables.gain_frame(found.history, by.split()).set_index(by.split())
+
+    assert (gains("capacities", "focus classifier")["accuracy_low"] > -0.02).all(), "no loss with any pair of networks"
+    switches = gains("switches", "soft_share")
+    assert (switches.loc[0.25:0.75, "saif_low"] > 0).all() and (switches.loc[[0.1, 0.9], "saif_low"] < 0).all()
+    assert (gains("rates", "learning_rate")["saif"] > 0).all(), "the hybrid's mean SAIF is the highest at every rate"
+    scale = store.find(StudyGrid.of(STUDIES["scale"]).config())
+    assert scale is not None
+    saif = scale.history.pivot(index=["num_segments", "seed"], columns="paradigm", values="saif")
+    gain = saif["hybrid"] - saif[["soft", "hard"]].max(axis=1)
+    assert (
+        (gain[5] > 0).all() and (gain[20] < 0).any() and (gain[100] < 0).any() and (saif.loc[1000:] == 0).all(axis=None)
+    )
+    focus = scale.history.groupby(["paradigm", "num_segments"])["focus_accuracy"].min()
+    assert focus["soft", 100] > 0.5 > focus["soft", 1000]
+    folds = store.every(CrossValidation, recorded=True)
+    for measure in ("accuracy", "auc"):
+        assert set(tables.paired_table(folds, measure)["verdict"]) == {"no difference found"}
