@@ -10,8 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from fcamlib.cli import grids, profile_file
-from fcamlib.config import Grid, Mosaics
+from fcamlib.config import Grid, Mosaics, grids, profile_file
 from fcamlib.paths import recorded_dir, results_dir
 
 PROFILE = str(config.get("profile", "quick"))

@@ -31,8 +31,9 @@ from fcamlib.config import (
     Parameters,
     StudyGrid,
     SweepGrid,
+    grids,
+    profile_file,
     read,
-    read_yaml,
 )
 from fcamlib.errors import DivergenceError, StoreError, UserError, is_out_of_memory, one_line, shown
 from fcamlib.options import GROUPS, ONE_RUN, Command, group_of, known_of, option
@@ -41,7 +42,6 @@ from fcamlib.showing import as_line_of_json, bar, in_words
 if TYPE_CHECKING:
     from fcamlib.store import Result
 
-PROFILES = Path("notebooks/profiles")  # in a source checkout: profiles that go by their name
 ADDRESS_SPACE = 4 * 2**30  # bytes that PyTorch and a small run take
 Given = dict[str, Any]
 
@@ -244,27 +244,6 @@ def _grid(given: Given) -> Grid | CaptionGrid:
     """The grid of a profile's document: of captioning runs where its data have captions."""
     source = str(given.get("dataset", "")).partition(":")[0]
     return CaptionGrid.of(given) if source in CaptionGrid.sources() else Grid.of(given)
-
-
-def profile_file(profile: str) -> Path:
-    """The file of a profile that is given by its name, one of those in `PROFILES`, or by its path."""
-    for path in (PROFILES / f"{profile}.yaml", Path(profile)):
-        if path.is_file():
-            return path
-    known = ", ".join(sorted(path.stem for path in PROFILES.glob("*.yaml")))
-    known = f"choose {known}, or " if known else ""
-    raise UserError(f"the profile '{shown(profile)}' is missing: {known}give the path of a YAML file of parameters.")
-
-
-def grids(path: Path) -> list[Given]:
-    """The parameters of each document of a profile."""
-    try:
-        contents = read_yaml(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"the profile '{shown(path)}' cannot be read as YAML ({one_line(error)}).") from None
-    if not contents or not all(isinstance(content, dict) for content in contents):
-        raise UserError(f"the profile '{shown(path)}' is not a list of 'name: value' lines.")
-    return [{str(name): value for name, value in content.items()} for content in contents]
 
 
 @training(StudyGrid)

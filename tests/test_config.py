@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from fcamlib import networks
-from fcamlib.cli import config_file, grids
+from fcamlib.cli import config_file
 from fcamlib.config import (
     SOURCES,
     Bags,
@@ -29,6 +29,7 @@ from fcamlib.config import (
     StudyGrid,
     SweepGrid,
     Text,
+    grids,
     portable_source,
     read,
     short_source,

@@ -21,8 +21,7 @@ import pytest
 import yaml
 
 from fcamlib import checkpoint, paths, store
-from fcamlib.cli import grids
-from fcamlib.config import Grid, Run
+from fcamlib.config import Grid, Run, grids
 
 ROOT = Path(__file__).resolve().parent.parent
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field, model_validator
@@ -33,11 +34,12 @@ from fcamlib.config.results import (
     checked,
 )
 from fcamlib.config.sources import SOURCES, Source, load_plugins, require_network, written
-from fcamlib.config.tasks import Frozen, Mosaics, Names, Several, Some, Task, as_list, require_distinct
-from fcamlib.errors import UserError, shown, unknown_name
+from fcamlib.config.tasks import Frozen, Mosaics, Names, Several, Some, Task, as_list, read_yaml, require_distinct
+from fcamlib.errors import UserError, one_line, shown, unknown_name
 from fcamlib.paradigms import SCHEDULES
 
 log = logging.getLogger(__name__)
+PROFILES = Path("notebooks/profiles")  # in a source checkout: profiles that go by their name
 P = TypeVar("P", bound="Parameters")
 Called = Mapping[str, str]  # field -> the name that the user knows it by
 
@@ -332,3 +334,24 @@ class Folds(Parameters, Comparison):
         fingerprint = task_on(self.dataset).fingerprint
         repeats = self.repeats or named or 5
         return self.part(CrossValidation, source=self.dataset, fingerprint=fingerprint, repeats=repeats, folds=folds)
+
+
+def profile_file(profile: str) -> Path:
+    """The file of a profile that is given by its name, one of those in `PROFILES`, or by its path."""
+    for path in (PROFILES / f"{profile}.yaml", Path(profile)):
+        if path.is_file():
+            return path
+    known = ", ".join(sorted(path.stem for path in PROFILES.glob("*.yaml")))
+    known = f"choose {known}, or " if known else ""
+    raise UserError(f"the profile '{shown(profile)}' is missing: {known}give the path of a YAML file of parameters.")
+
+
+def grids(path: Path) -> list[dict[str, Any]]:
+    """The parameters of each document of a profile."""
+    try:
+        contents = read_yaml(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"the profile '{shown(path)}' cannot be read as YAML ({one_line(error)}).") from None
+    if not contents or not all(isinstance(content, dict) for content in contents):
+        raise UserError(f"the profile '{shown(path)}' is not a list of 'name: value' lines.")
+    return [{str(name): value for name, value in content.items()} for content in contents]

@@ -20,8 +20,8 @@ from fcamlib.captioning import training as caption_training
 from fcamlib.captioning.evaluation import CaptionEvaluator
 from fcamlib.captioning.training import CaptionTrainer, trained_captioner
 from fcamlib.checkpoint import Row
-from fcamlib.cli import grids, main
-from fcamlib.config import CaptionGrid, CaptionRun, Scenes
+from fcamlib.cli import main
+from fcamlib.config import CaptionGrid, CaptionRun, Scenes, grids
 from fcamlib.data.captions import caption_task
 from fcamlib.data.features import ENCODERS, FrozenEncoder
 from fcamlib.errors import DivergenceError, UserError
