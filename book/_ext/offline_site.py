@@ -33,6 +33,7 @@ USED_BY = {
     "gallery": ("course",),
     "train": ("train",),
     "train_model": ("train",),
+    "train_run": ("train",),
     "train_views": ("train",),
 }
 

@@ -23,7 +23,17 @@ const fcamDraw = (() => {
     return made;
   }
 
-  /* ---------- settings in the address ---------- */
+  /* ---------- settings, in fields and in the address ---------- */
+
+  /* What is wrong with a value for a field, by the field's limits; nothing where it is allowed. */
+  function problem({ name, type, min, max, step, pattern, title }, text) {
+    const value = Number(text);
+    const isWhole = step === "1";
+    const isNumber = text.trim() !== "" && value >= min && value <= max && (!isWhole || Number.isInteger(value));
+    if (type === "number" ? isNumber : new RegExp(`^(?:${pattern})$`).test(text)) return "";
+    const range = `${isWhole ? "a whole number" : "a number"} from ${min} to ${number.format(max)}`;
+    return `${name} is "${text}": give ${type === "number" ? range : title}.`;
+  }
 
   /* Settings stand behind the #, which a page from disk may change too; a heading's anchor has no equals sign. */
   const inAddress = () => new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
@@ -80,6 +90,16 @@ const fcamDraw = (() => {
     element("line", { x1: left, x2: width - right, y1: height - bottom, y2: height - bottom, class: "axis" }, svg);
     write(svg, { x: (left + width - right) / 2, y: height - 5, "text-anchor": "middle" }, x.name);
     return { toX, toY };
+  }
+
+  /* The line of a paradigm through (xs[i], ys[i]). */
+  const curve = (panel, name, xs, ys) =>
+    element("polyline", { points: path(panel, xs, ys), class: "curve", "data-paradigm": name }, panel.svg);
+
+  /* A vertical line at x of a panel. */
+  function vertical(panel, parent, x, name) {
+    const [at, { top, height, bottom }] = [panel.toX(x).toFixed(1), BOX];
+    element("line", { x1: at, x2: at, y1: top, y2: height - bottom, class: name }, parent);
   }
 
   /* Points of a polyline through (xs[i], ys[i]). */
@@ -169,7 +189,8 @@ const fcamDraw = (() => {
   }
 
   return {
-    BINS, BOX, describedPlane, drawAxes, drawPlane, element, inAddress, number, path, showPlane, shown, toAddress,
+    BOX, curve, describedPlane, drawAxes, drawPlane, element, inAddress, number, path, problem, showPlane, shown, toAddress,
+    vertical,
   };
 })();
 window.fcamDraw = fcamDraw;

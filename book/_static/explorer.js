@@ -182,10 +182,6 @@ const fcamExplorer = (() => {
   const PANELS = ["mu", "nu", "alpha", "phase", "loss", "incentive"];
   const FIXED = PARADIGMS.slice(0, 3); // the hybrid has no loss of its own
 
-  function curve(panel, name, xs, ys) {
-    fcamDraw.element("polyline", { points: fcamDraw.path(panel, xs, ys), class: "curve", "data-paradigm": name }, panel.svg);
-  }
-
   function drawPanel(panel, state) {
     const most = (key) => Math.max(...PARADIGMS.map(({ name }) => Math.max(...state.curves[name][key]))) * 1.04 || 1;
     const byTime = panel.key !== "phase";
@@ -194,20 +190,13 @@ const fcamExplorer = (() => {
       : { low: 0, high: most("mu"), name: "margin \u03bc" };
     const y = { low: 0, high: panel.key === "alpha" ? 1 : most(byTime ? panel.key : "nu") };
     Object.assign(panel, fcamDraw.drawAxes(panel.svg, x, y));
-    if (byTime && state.s > 0 && state.s < 1) line(panel, panel.svg, state.s * state.T, "turn");
+    if (byTime && state.s > 0 && state.s < 1) fcamDraw.vertical(panel, panel.svg, state.s * state.T, "turn");
     for (const { name } of PARADIGMS) {
       const found = state.curves[name];
-      if (byTime) curve(panel, name, state.times, found[panel.key]);
-      else curve(panel, name, found.phase.mu, found.phase.nu);
+      if (byTime) fcamDraw.curve(panel, name, state.times, found[panel.key]);
+      else fcamDraw.curve(panel, name, found.phase.mu, found.phase.nu);
     }
     panel.marks = fcamDraw.element("g", { class: "marks" }, panel.svg);
-  }
-
-  /* A vertical line at time t. */
-  function line(panel, parent, t, name) {
-    const { top, height, bottom } = fcamDraw.BOX;
-    const x = panel.toX(t).toFixed(1);
-    fcamDraw.element("line", { x1: x, x2: x, y1: top, y2: height - bottom, class: name }, parent);
   }
 
   /* Incentives over alpha at the time that is read. */
@@ -218,14 +207,14 @@ const fcamExplorer = (() => {
     const t = state.times[state.index];
     for (const { name } of FIXED) {
       const points = ALPHAS.map((alpha) => [alpha, incentive(name, alpha, t, state.C)]).filter(([, I]) => I >= LEAST);
-      if (points.length) curve(panel, name, points.map(([alpha]) => alpha), points.map(([, I]) => I));
+      if (points.length) fcamDraw.curve(panel, name, points.map(([alpha]) => alpha), points.map(([, I]) => I));
     }
   }
 
   function markPanel(panel, state) {
     const i = state.index;
     panel.marks.replaceChildren();
-    if (panel.key !== "phase") line(panel, panel.marks, state.times[i], "cursor");
+    if (panel.key !== "phase") fcamDraw.vertical(panel, panel.marks, state.times[i], "cursor");
     for (const { name } of PARADIGMS) {
       const found = state.curves[name];
       const cx = panel.toX(panel.key === "phase" ? found.mu[i] : state.times[i]);
@@ -265,15 +254,7 @@ const fcamExplorer = (() => {
       readout();
     }
 
-    /* What is wrong with an entry, in a sentence; nothing where it is allowed. */
-    function problem(key, text) {
-      const [low, high] = LIMITS[key];
-      const value = Number(text);
-      const whole = key === "m" || key === "C";
-      if (text !== "" && value >= low && value <= high && (!whole || Number.isInteger(value))) return "";
-      const name = key === "s" ? "switch" : key;
-      return `${name} is "${text}": give ${whole ? "a whole number" : "a number"} from ${low} to ${fcamDraw.number.format(high)}.`;
-    }
+    const problem = (key, text) => fcamDraw.problem(part(`${key}-field`), text);
 
     /* A slider, over the logarithm but for the switch, and a number field for the same value; returns what shows both. */
     function connect(key) {
