@@ -10,13 +10,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 BOOK = Path(__file__).resolve().parent.parent
 BUILT = BOOK / "_build"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the earliest date that a zip can hold: equal sites give equal bytes
 LOADING = 60_000  # milliseconds of the browser's own clock for formulas and fonts
 
 
@@ -45,19 +43,10 @@ def make_pdf() -> Path:
 
 
 def make_offline() -> Path:
-    """The built site as a zip, in one folder; the same bytes for the same site."""
-    site = BUILT / "html"
-    if not (site / "index.html").is_file():
+    """The built site as a zip of one folder."""
+    if not (BUILT / "html" / "index.html").is_file():
         sys.exit("book/_build/html/index.html is missing: run `make book` first.")
-    target = BUILT / "attention-dynamics-offline.zip"
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(path for path in site.rglob("*") if path.is_file()):
-            name = Path("attention-dynamics") / file.relative_to(site)
-            entry = zipfile.ZipInfo(name.as_posix(), LONG_AGO)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
-            archive.writestr(entry, file.read_bytes())
-    return target
+    return Path(shutil.make_archive(str(BUILT / "attention-dynamics-offline"), "zip", BUILT, "html"))
 
 
 if __name__ == "__main__":
