@@ -79,7 +79,8 @@ def _fields(model: type[BaseModel]) -> Iterator[list[str]]:
     kinds = {name: kind for fields in bases for name, kind in fields.items()}
     for name, field in model.model_fields.items():
         default = "" if field.is_required() else f" = ``{field.default!r}``"
-        yield [f"``{name}``", f"``{kinds[name]}``{default}", field.description or ""]
+        kind = field.annotation.__name__ if isinstance(field.annotation, type) else kinds[name]  # no alias
+        yield [f"``{name}``", f"``{kind}``{default}", field.description or ""]
 
 
 def source_signature(
