@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import numpy as np
@@ -23,23 +23,15 @@ NO_LONGER_KEPT = ("summary/splits/train/saif_curve", "summary/splits/validation/
 DIGITS = 5e-4  # of measures as they are printed
 
 
-class Difference(NamedTuple):
-    """How many values were compared, the largest absolute difference, and its place.
+def difference(record: Result[Any], found: Result[Any]) -> tuple[int, float, str]:
+    """How many values of a record were compared, the largest absolute difference, and its place; without seconds.
 
     A value that one of both lacks, and a text that differs, counts as an infinite difference.
     """
-
-    number: int
-    largest: float
-    place: str
-
-
-def difference(record: Result[Any], found: Result[Any]) -> Difference:
-    """Compare all values of a record: rows of the history, final measures and examples; seconds are left out."""
     recorded, computed = _values(record), _values(found)
     apart = {name: _apart(values, computed.get(name)) for name, values in recorded.items()}
     place = max(apart, key=lambda name: apart[name])
-    return Difference(sum(map(len, recorded.values())), apart[place], place)
+    return sum(map(len, recorded.values())), apart[place], place
 
 
 def _values(result: Result[Any]) -> dict[str, np.ndarray]:
@@ -83,7 +75,7 @@ def within_seeds(record: Result[Any], found: Result[Any]) -> bool:
         spread = np.ptp([other[name] for other in alike]) if len(alike) > 1 else 0.0
         if _apart(recorded[name], computed.get(name)) > max(DIGITS, spread):
             return False
-    return bool(len(alike) > 1 or difference(record, found).largest < DIGITS)
+    return bool(len(alike) > 1 or difference(record, found)[1] < DIGITS)
 
 
 def chosen(patterns: tuple[str, ...]) -> list[Result[Any]]:
@@ -106,19 +98,17 @@ def chosen(patterns: tuple[str, ...]) -> list[Result[Any]]:
 def capability(record: Result[Any]) -> str:
     """The record's instruction set where this machine has it and PyTorch must be told to use it, else empty."""
     wanted, known = record.summary["provenance"].get("cpu_capability", ""), instruction_sets()
-    if wanted not in known or os.environ.get(CAPABILITY, known[-1]).upper() == wanted:
-        return ""
-    return wanted
+    return "" if wanted not in known or os.environ.get(CAPABILITY, known[-1]).upper() == wanted else wanted
 
 
 def compared(record: Result[Any]) -> bool:
     """Compute a recorded result again, print one line, and return whether it is reproduced."""
     found = store.get(record.config, recorded=False)
-    apart = difference(record, found)
-    line = f"{record.folder.name}: {apart.number:,} numbers compared, largest difference {apart.largest:.3g}"
-    line += f" ({apart.place})" if apart.largest else ""
+    number, largest, place = difference(record, found)
+    line = f"{record.folder.name}: {number:,} numbers compared, largest difference {largest:.3g}"
+    line += f" ({place})" if largest else ""
     wanted, used = (result.summary["provenance"].get("cpu_capability", "unknown") for result in (record, found))
-    reproduced = apart.largest == 0
+    reproduced = largest == 0
     if wanted != used:
         line += f"; computed with {used} instructions, the record with {wanted}, which this machine does not have"
         if not reproduced and (reproduced := within_seeds(record, found)):
