@@ -47,9 +47,11 @@ def title(result: Result) -> str:
             return f"{name}, {config.repeats} cross-validations of {config.folds} folds"
         case "study":
             epochs, seeds = sum(phase.epochs for phase in config.schedules[0]), len(config.seeds)
-            numbers = ", ".join(f"{task.num_segments:,}" for task in config.tasks)
+            first, *others = config.tasks
+            numbers = ", ".join(f"{task.num_segments:,}" for task in config.tasks) if others else ""
+            data = f"m = {numbers}, {first.num_train:,} {first.noun}" if others else first.described
             trainings = f"{config.steps} trainings over {seeds} seed{'s' if seeds > 1 else ''}"
-            return f"{name}, m = {numbers}, {config.tasks[0].num_train:,} mosaics, {epochs} epochs, {trainings}"
+            return f"{name}, {data}, {epochs} epochs, {trainings}"
         case "fixed_focus":
             return f"{name}, {config.data.described}, {config.epochs} epochs"
         case "captions":

@@ -244,7 +244,7 @@ def _study_row(config: Run, task: SDCTask, checkpoint: Path) -> Row:
         failure = one_line(error)
     soft = sum(phase.epochs for phase in config.phases if phase.paradigm == "soft")
     return {
-        "num_segments": task.splits["train"].num_segments,
+        "num_segments": getattr(config.data, "num_segments", None),
         "focus": config.model.focus,
         "classifier": config.model.classifier,
         "paradigm": config.paradigm,

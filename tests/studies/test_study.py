@@ -194,3 +194,22 @@ def test_a_seed_that_diverged_is_left_out_and_none_left_is_not_run() -> None:
     frame = tables.gain_frame(rows, ["num_segments"])
     assert frame["verdict"].tolist() == ["not tested", "supported"] and np.isnan(frame["saif"].iloc[0])
     assert tables.gain_table(rows, ["num_segments"])["SAIF gain"].iloc[0] == "-"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "size"),
+    [("keywords", "40 posts"), ("motifs", "m = 5, 40 series"), ("clouds", "m up to 12, 40 bags")],
+)
+def test_other_data_are_studied_alike(dataset: str, size: str, results: Path) -> None:
+    options = {"num-train": 40, "num-validation": 20, "num-test": 20, "epochs": 3, "soft-shares": "0.3,0.7"}
+    given = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    printed = CliRunner().invoke(main, ["study", "--dataset", dataset, "--paradigms", "soft,hard,hybrid", *given])
+    assert printed.exit_code == 0, printed.output
+    (stored,) = store.every(Study)
+    assert tables.title(stored).startswith(f"{dataset}, {size}, 3 epochs, 4 trainings over 1 seed")
+    table = tables.means(tables.frame([stored]), measures=tables.METRICS)
+    shown_cells: dict[Any, str] = table["accuracy"].to_dict()
+    for (share, label), shown in shown_cells.items():
+        row = stored.history.query(f"abs(soft_share - {share}) < 1e-6").iloc[0]
+        assert (tables.label(row["paradigm"]), f"{row['accuracy']:.3f}") == (label, shown)
+    assert len(table) == 4
