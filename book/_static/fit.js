@@ -56,9 +56,10 @@
 
   /* The share of its own width that a formula has room for. */
   function room(box) {
-    const wide = Math.max(formulaOf(box).scrollWidth, box.querySelector("mjx-math").offsetWidth);
+    const formula = formulaOf(box);
+    const wide = Math.max(formula.scrollWidth, box.querySelector("mjx-math").offsetWidth);
     if (box.tagName === "SPAN") return box.closest("p, li, dd, td, div").clientWidth / wide;
-    return (box.clientWidth + 1) / Math.max(box.scrollWidth, wide);
+    return Math.min((box.clientWidth + 1) / box.scrollWidth, (formula.clientWidth + 1) / wide);
   }
 
   /* Of all formulas at once, reads before writes, so that the page is laid out a few times only. */
@@ -74,7 +75,7 @@
       box.classList.add("stacked");
       if (!box.querySelector("wbr")) breakable(formulaOf(box));
     }
-    for (let pass = 0; pass < 3; pass++)
+    for (let pass = 0; pass < 6; pass++)
       for (const [box, share] of narrow.map((box) => [box, room(box)]).filter(([, share]) => share < 1)) {
         const size = Math.max(LEAST * box.dataset.size, 0.98 * share * parseFloat(formulaOf(box).style.fontSize));
         formulaOf(box).style.fontSize = `${size}%`;
