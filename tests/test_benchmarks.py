@@ -166,7 +166,7 @@ def test_every_benchmark_ends_in_one_form(name: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(theory, "MOST_STEPS", 100)
     monkeypatch.setattr(theory, "sweep_rows", lambda config, repeats: [])
     monkeypatch.setattr(text, "NUM_POSTS", 600)
-    sizes = {"NUM_REGIONS": 9, "REGION_DIM": 6, "NUM_WORDS": 30, "LENGTH": 4, "BATCH": 3}
+    sizes = {"NUM_REGIONS": 9, "REGION_DIM": 6, "NUM_WORDS": 30, "LONGEST": 7, "BATCH": 3}
     for constant, value in sizes.items():
         monkeypatch.setattr(captions, constant, value)
     monkeypatch.setattr(captions, "in_fresh_process", lambda call, *given: call(*given))
