@@ -37,7 +37,7 @@ from fcamlib.errors import DivergenceError
 from fcamlib.evaluation import evaluating
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.provenance import provenance
-from fcamlib.store import CHECKPOINT, Result, get, npz_bytes
+from fcamlib.store import CHECKPOINT, get, npz_bytes
 
 EPOCH_MEASURES = ("loss", "bleu1", "bleu4", "a_z", "s_y", "saif", "focus_accuracy", "mentioned", "phrase_a_z")
 NUM_EXAMPLES = 6  # test pictures whose attention is kept for figures
@@ -260,11 +260,3 @@ def _examples(trainer: CaptionTrainer, task: CaptionTask) -> dict[str, np.ndarra
         pixels = data.pictures.rows(rows, torch.float64).permute(0, 2, 3, 1)
         kept["picture"] = ((pixels + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).numpy()
     return kept
-
-
-def trained_captioner(finished: Result[CaptionRun]) -> tuple[Captioner, CaptionTask]:
-    """Model and task of a run of this machine (recorded runs have no weights)."""
-    task = cached_task(finished.config.data, finished.config.seed)
-    model = new_model(finished.config, task)
-    model.load_state_dict(load_file(finished.folder / WEIGHTS))
-    return model, task

@@ -18,7 +18,7 @@ from small_captions import SMALL, config, model_of, small_task
 from fcamlib import examples, plots, store, tables
 from fcamlib.captioning import training as caption_training
 from fcamlib.captioning.evaluation import CaptionEvaluator
-from fcamlib.captioning.training import CaptionTrainer, trained_captioner
+from fcamlib.captioning.training import CaptionTrainer
 from fcamlib.checkpoint import Row
 from fcamlib.cli import main
 from fcamlib.config import CaptionGrid, CaptionRun, Scenes, grids
@@ -57,26 +57,6 @@ def test_soft_attention_and_the_hybrid_share_their_first_phase_alone(
     first = finished[0].config.prefix
     assert first is not None and first == finished[2].config.prefix
     assert (finished[0].folder.parent / first.name / store.SUMS).is_file()
-
-
-def test_the_second_phase_begins_from_the_weights_of_the_first_with_a_fresh_optimiser(
-    finished: list[store.Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = finished[2]
-    assert run.config.prefix is not None
-    monkeypatch.setenv("FCAM_RESULTS", str(run.folder.parent))
-    begun: list[dict[str, torch.Tensor]] = []
-
-    def spy(self: CaptionTrainer, *_: object) -> list[Row]:
-        assert not self.optimizer.state and bool(self.baseline.isnan().all())
-        begun.append({name: value.clone() for name, value in self.model.state_dict().items()})
-        raise Stopped
-
-    monkeypatch.setattr(CaptionTrainer, "train", spy)
-    with pytest.raises(Stopped):
-        store.get(run.config, fresh=True)
-    for name, value in load_file(run.folder.parent / run.config.prefix.name / "model.safetensors").items():
-        assert torch.equal(begun[0][name], value)
 
 
 def test_the_weights_at_the_switch_are_measured_as_the_hard_phase_reads_them(finished: list[store.Result]) -> None:
@@ -122,28 +102,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
         assert torch.equal(tensor, weights[name])
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_seed_other_ones(finished: list[store.Result]) -> None:
-    again = store.get(finished[1].config)
-    assert again.folder != finished[1].folder, "looked up, not computed"
-    histories = [run.history.drop(columns="seconds") for run in (finished[1], again, finished[4])]
-    assert_frame_equal(histories[0], histories[1], check_exact=True)
-    assert not histories[0]["train_loss"].equals(histories[2]["train_loss"])
-
-
-def test_a_stored_run_is_looked_up_and_a_model_can_be_read_from_it(
-    finished: list[store.Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = finished[2]
-    monkeypatch.setenv("FCAM_RESULTS", str(run.folder.parent))
-    monkeypatch.setattr(CaptionTrainer, "train", None)
-    assert store.get(run.config).folder == run.folder
-    model, task = trained_captioner(run)
-    evaluator = CaptionEvaluator(task, "test", 15, caption_training.numerics_of(run.config.training))
-    scores = evaluator.evaluate(model, "hard")
-    assert scores.summary(task.splits["test"].references)["bleu4"] == run.summary["splits"]["test"]["bleu4"]
-    assert scores.objects["a_z"].to_numpy(np.float32).tolist() == run.arrays("scores.npz")["a_z"].tolist()
-
-
 def test_what_is_stored_agrees_with_itself_and_is_whole(finished: list[store.Result]) -> None:
     run = finished[1]
     assert run.damage == ""
@@ -185,25 +143,13 @@ def test_training_learns_to_name_and_to_attend() -> None:
         ({"dataset": "flickr"}, "dataset='flickr' is unknown: choose scenes, coco or coco:PATH"),
         ({"epochs": "3", "switch_epoch": "3"}, "switch_epoch=3 with epochs=3 leaves a phase without an epoch"),
         ({"paradigms": "lvml"}, "paradigms='lvml' is not allowed: choose 'soft', 'hard' or 'hybrid'"),
-        ({"seeds": "0,0"}, "seeds=0,0 names a value twice"),
-        ({"epoch": "3"}, "'epoch' is not a parameter: did you mean 'epochs'?"),
         ({"words": "more.yaml"}, "words does not belong to dataset='scenes': leave it out"),
-        ({"teacher_forcing": "2"}, "teacher_forcing='2' is not allowed: give 1.0 or less"),
     ],
 )
 def test_a_wrong_parameter_is_refused_in_one_sentence(parameters: dict[str, str], sentence: str) -> None:
     with pytest.raises(UserError) as error:
         CaptionGrid.of(parameters)
     assert sentence in str(error.value) and str(error.value).endswith(".")
-
-
-def test_the_paradigms_differ_in_their_losses_alone() -> None:
-    runs = CaptionGrid.of({"paradigms": "soft,hard,hybrid"}).configs()
-    dumped = [run.model_dump() for run in runs]
-    assert [run.paradigm for run in runs] == ["soft", "hard", "hybrid"]
-    for phase in [phase for run in dumped for phase in run["phases"]]:
-        phase.pop("paradigm")
-    assert dumped[0] == dumped[1] == dumped[2]
 
 
 def test_recorded_scenes_are_part_of_the_study_in_the_profile() -> None:
