@@ -11,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.special import log_softmax
 from torch import Tensor
 from torch.autograd import gradcheck
 from torch.testing import assert_close
@@ -20,149 +19,139 @@ from fcamlib.fcam import log_attention
 from fcamlib.losses import Reduction, hard_attention_loss, logit_mixture, lvml_loss, soft_attention_loss
 
 SEGMENT_LOSSES = [hard_attention_loss, lvml_loss]
-# B = 2, M = 3, all powers of two.
+B, M, K, D = 2, 3, 5, 7
+# All powers of two.
 ALPHA = torch.tensor([[1 / 2, 1 / 4, 1 / 4], [1 / 8, 1 / 8, 3 / 4]], dtype=torch.float64)
 LIKELIHOOD = torch.tensor([[1 / 2, 1 / 4, 1 / 8], [1 / 16, 1 / 2, 1 / 4]], dtype=torch.float64)
 # 2^-2 + 2^-4 + 2^-5 and 2^-7 + 2^-4 + 3 * 2^-4
 MARGINAL = torch.tensor([11 / 32, 33 / 128], dtype=torch.float64)
-# K = 5: softmax gives [1, 2, 3, 4, 6] / 16 and [1, 1, 2, 2, 10] / 16.
+# softmax gives [1, 2, 3, 4, 6] / 16 and [1, 1, 2, 2, 10] / 16.
 CLASS_LOGITS = torch.tensor([[1, 2, 3, 4, 6], [1, 1, 2, 2, 10]], dtype=torch.float64).log()
+# Log odds whose mean by ALPHA is log 8 and log 4: 3/2 + 1 + 1/2 and 1/8 - 1/8 + 3/4 * 8/3, in units of log 2.
+LOG_ODDS = torch.tensor([[3, 4, 2], [1, -1, 8 / 3]], dtype=torch.float64) * log(2)
 Y = torch.tensor([3, 0])
-
-logits = arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 6)), elements=st.floats(-30, 30))
+MASK = torch.tensor([[True, True, False], [True, True, True]])
 
 
 def vector(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def random_case(num_instances: int = 2, num_segments: int = 3) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    focus_logits, scores = torch.randn(2, num_instances, num_segments, dtype=torch.float64, generator=generator)
-    return log_attention(3 * focus_logits), torch.nn.functional.logsigmoid(3 * scores)
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-def test_soft_attention_by_hand() -> None:
-    assert_close(soft_attention_loss(CLASS_LOGITS, Y, "none"), vector(log(4), log(16)))
-    assert_close(soft_attention_loss(CLASS_LOGITS, Y), torch.tensor(3 * log(2), dtype=torch.float64))
-    # Only differences of class logits count.
-    assert_close(soft_attention_loss(CLASS_LOGITS + vector(7, -9)[:, None], Y, "none"), vector(log(4), log(16)))
+def mixture_loss(
+    log_alpha: Tensor, logits: Tensor, reduction: Reduction = "mean", mask: Tensor | None = None, y: Tensor = Y
+) -> Tensor:
+    return soft_attention_loss(logit_mixture(log_alpha, logits, mask), y, reduction)
 
 
-def test_hard_attention_by_hand() -> None:
-    per_instance = hard_attention_loss(ALPHA.log(), LIKELIHOOD.log(), "none")
-    assert_close(per_instance, vector(1.75 * log(2), 2.125 * log(2)))
-    assert_close(hard_attention_loss(ALPHA.log(), LIKELIHOOD.log()), torch.tensor(1.9375 * log(2)).double())
+@pytest.mark.parametrize(
+    ("loss", "arguments", "expected"),
+    [
+        (soft_attention_loss, (CLASS_LOGITS, Y), (log(4), log(16))),
+        (soft_attention_loss, (CLASS_LOGITS + vector(7, -9)[:, None], Y), (log(4), log(16))),  # differences alone count
+        (hard_attention_loss, (ALPHA.log(), LIKELIHOOD.log()), (1.75 * log(2), 2.125 * log(2))),
+        (lvml_loss, (ALPHA.log(), LIKELIHOOD.log()), (log(32 / 11), log(128 / 33))),
+    ],
+)
+def test_losses_by_hand(loss: Callable[..., Tensor], arguments: tuple[Tensor, Tensor], expected: tuple) -> None:
+    assert_close(loss(*arguments, "none"), vector(*expected))
+    assert_close(loss(*arguments), torch.tensor(sum(expected) / 2, dtype=torch.float64))
 
 
-def test_lvml_by_hand() -> None:
-    assert_close(lvml_loss(ALPHA.log(), LIKELIHOOD.log(), "none"), vector(log(32 / 11), log(128 / 33)))
-    assert_close(
-        lvml_loss(ALPHA.log(), LIKELIHOOD.log()), torch.tensor((log(32 / 11) + log(128 / 33)) / 2, dtype=torch.float64)
-    )
+def test_logit_mixture_by_hand() -> None:
+    logits = torch.stack([LOG_ODDS, torch.zeros_like(LOG_ODDS)], dim=2)
+    assert_close(logit_mixture(ALPHA.log(), logits), torch.stack([vector(log(8), log(4)), vector(0, 0)], dim=1))
+    wrong, right = torch.tensor([1, 1]), torch.tensor([0, 0])
+    assert_close(mixture_loss(ALPHA.log(), logits, "none", y=wrong), vector(log(9), log(5)))
+    assert_close(mixture_loss(ALPHA.log(), logits, "none", y=right), vector(log(9 / 8), log(5 / 4)))
 
 
-@pytest.mark.parametrize("loss", SEGMENT_LOSSES)
-@pytest.mark.parametrize("reduction", ["mean", "none"])
-def test_gradcheck_of_segment_losses(loss: Callable[..., Tensor], reduction: str) -> None:
-    log_alpha, log_likelihood = random_case()
-    mask = torch.tensor([[True, True, False], [True, True, True]])
-    log_alpha.requires_grad_(), log_likelihood.requires_grad_()
-    assert gradcheck(lambda a, p: loss(a, p, reduction), (log_alpha, log_likelihood))
-    assert gradcheck(lambda a, p: loss(a, p, reduction, mask), (log_alpha, log_likelihood))
+def test_lvml_is_sure_of_one_of_two_segments_where_averaged_logits_are_sure_of_neither() -> None:
+    logits = torch.tensor([[[20.0, 0.0], [0.0, 20.0]]], dtype=torch.float64)
+    log_alpha = torch.tensor([[0.9, 0.1]], dtype=torch.float64).log()
+    assert lvml_loss(log_alpha, logits.log_softmax(2)[:, :, 1]).item() == pytest.approx(-log(0.1), abs=1e-6)
+    assert mixture_loss(log_alpha, logits, y=torch.tensor([1])).item() == pytest.approx(16.0, abs=1e-6)
 
 
-def test_gradcheck_of_soft_attention() -> None:
+def test_logit_mixture_is_soft_attention_of_an_affine_classifier() -> None:
+    segments, weight, bias, log_alpha = drawn(B, M, D), drawn(K, D), drawn(K), drawn(B, M).log_softmax(1)
+    of_mixture = torch.einsum("bm,bmd->bd", log_alpha.exp(), segments) @ weight.T + bias
+    assert_close(logit_mixture(log_alpha, segments @ weight.T + bias), of_mixture)
+
+
+@pytest.mark.parametrize("mask", [None, MASK])
+def test_gradcheck(mask: Tensor | None) -> None:
     assert gradcheck(lambda g: soft_attention_loss(g, Y, "none"), CLASS_LOGITS.clone().requires_grad_())
+    focus, score, logits = (drawn(*shape).requires_grad_() for shape in ((B, M), (B, M), (B, M, K)))
+    for loss in SEGMENT_LOSSES:
+        assert gradcheck(lambda f, s, of=loss: of(log_attention(f, mask), s, "none", mask), (focus, score))
+    assert gradcheck(lambda f, g: mixture_loss(log_attention(f, mask), g, "mean", mask), (focus, logits))
 
 
-def test_soft_attention_gradient_is_probability_less_truth() -> None:
-    class_logits = CLASS_LOGITS.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(soft_attention_loss(class_logits, Y), class_logits)
-    expected = torch.tensor([[1, 2, 3, 4 - 16, 6], [1 - 16, 1, 2, 2, 10]], dtype=torch.float64) / 16
-    assert_close(gradient, expected / 2)
+def test_gradients_in_closed_form() -> None:
+    """By log-likelihoods: minus the posterior r for LVML, minus the prior alpha for HA.
 
-
-def test_lvml_gradient_is_the_posterior_and_hard_attention_the_prior() -> None:
-    log_alpha, log_likelihood = ALPHA.log().requires_grad_(), LIKELIHOOD.log().requires_grad_()
-    responsibilities = ALPHA * LIKELIHOOD / MARGINAL[:, None]
-    assert_close(responsibilities.sum(dim=1), vector(1, 1))
-    by_alpha, by_likelihood = torch.autograd.grad(lvml_loss(log_alpha, log_likelihood), (log_alpha, log_likelihood))
-    assert_close(by_alpha, -responsibilities / 2)
-    assert_close(by_likelihood, -responsibilities / 2)
-    by_alpha, by_likelihood = torch.autograd.grad(
-        hard_attention_loss(log_alpha, log_likelihood), (log_alpha, log_likelihood)
-    )
-    assert_close(by_alpha, -ALPHA * LIKELIHOOD.log() / 2)
-    assert_close(by_likelihood, -ALPHA / 2)
-
-
-def test_focus_gradients_in_closed_form() -> None:
-    """LVML: alpha - r.  HA: -alpha (log p - sum_j alpha_j log p_j)."""
-    focus_logits = ALPHA.log().add(5.0).requires_grad_()
-    log_likelihood = LIKELIHOOD.log()
-    (lvml,) = torch.autograd.grad(lvml_loss(log_attention(focus_logits), log_likelihood, "none").sum(), focus_logits)
-    assert_close(lvml, ALPHA - ALPHA * LIKELIHOOD / MARGINAL[:, None])
-    (hard,) = torch.autograd.grad(
-        hard_attention_loss(log_attention(focus_logits), log_likelihood, "none").sum(), focus_logits
-    )
+    By focus logits: alpha - r for LVML, -alpha (log p - sum_j alpha_j log p_j) for HA.
+    """
+    focus, log_likelihood = ALPHA.log().add(5.0).requires_grad_(), LIKELIHOOD.log().requires_grad_()
+    posterior = ALPHA * LIKELIHOOD / MARGINAL[:, None]
     mean = vector(-1.75 * log(2), -2.125 * log(2))[:, None]
-    assert_close(hard, -ALPHA * (log_likelihood - mean))
+    for loss, by_focus, weight in (
+        (lvml_loss, ALPHA - posterior, posterior),
+        (hard_attention_loss, -ALPHA * (LIKELIHOOD.log() - mean), ALPHA),
+    ):
+        found = torch.autograd.grad(loss(log_attention(focus), log_likelihood), (focus, log_likelihood))
+        assert_close(found, (by_focus / 2, -weight / 2))
 
 
-@given(logits, st.data())
+@given(arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 6)), elements=st.floats(-30, 30)), st.data())
 def test_lvml_is_at_most_hard_attention(focus_logits: np.ndarray, data: st.DataObject) -> None:
     log_likelihood = -data.draw(arrays(np.float64, focus_logits.shape, elements=st.floats(0, 60)))
     pair = log_attention(torch.from_numpy(focus_logits)), torch.from_numpy(log_likelihood)
     hard, lvml = hard_attention_loss(*pair, "none"), lvml_loss(*pair, "none")
-    assert bool((lvml <= hard + 1e-10).all())
-    assert bool((lvml >= -1e-10).all())
+    assert bool((lvml <= hard + 1e-10).all()) and bool((lvml >= -1e-10).all())
+    level = log_likelihood[:, :1] + np.zeros_like(log_likelihood)  # where segments do not differ, Jensen is an equality
+    even = pair[0], torch.from_numpy(level)
+    assert_close(lvml_loss(*even, "none"), hard_attention_loss(*even, "none"))
 
 
-def test_lvml_is_strictly_below_where_likelihoods_differ() -> None:
-    pair = ALPHA.log(), LIKELIHOOD.log()
-    assert bool((lvml_loss(*pair, "none") < hard_attention_loss(*pair, "none") - 0.1).all())
-    even = torch.full_like(LIKELIHOOD, 1 / 8).log()  # where they do not differ, Jensen is an equality
-    assert_close(lvml_loss(ALPHA.log(), even, "none"), vector(log(8), log(8)))
-    assert_close(hard_attention_loss(ALPHA.log(), even, "none"), vector(log(8), log(8)))
-
-
-@given(arrays(np.float64, (2, 5), elements=st.floats(-30, 30)))
-def test_one_segment_makes_all_three_equal(class_logits: np.ndarray) -> None:
-    both = torch.from_numpy(class_logits)
-    soft = soft_attention_loss(both, Y, "none")
-    log_likelihood = both.log_softmax(dim=1).gather(1, Y[:, None])  # (B, 1)
+@pytest.mark.parametrize("num_segments", [1, M])
+def test_all_losses_agree_where_one_segment_has_all_the_attention(num_segments: int) -> None:
+    logits, place = drawn(B, num_segments, K), torch.tensor([num_segments - 1, 0])
+    log_alpha = torch.full((B, num_segments), -torch.inf, dtype=torch.float64)
+    log_alpha[torch.arange(B), place] = 0.0
+    log_likelihood = logits.log_softmax(2)[torch.arange(B), :, Y]
+    expected = soft_attention_loss(logits[torch.arange(B), place], Y, "none")
+    assert_close(mixture_loss(log_alpha, logits, "none"), expected)
     for loss in SEGMENT_LOSSES:
-        assert_close(loss(torch.zeros(2, 1, dtype=torch.float64), log_likelihood, "none"), soft)
+        assert_close(loss(log_alpha, log_likelihood, "none"), expected)
 
 
-def test_one_hot_attention_picks_one_likelihood() -> None:
-    place = torch.tensor([2, 0])
-    log_alpha = torch.full((2, 3), -torch.inf, dtype=torch.float64)
-    log_alpha[torch.arange(2), place] = 0.0
-    for loss in SEGMENT_LOSSES:
-        assert_close(loss(log_alpha, LIKELIHOOD.log(), "none"), vector(log(8), log(16)))
-
-
-@pytest.mark.parametrize("loss", SEGMENT_LOSSES)
+@pytest.mark.parametrize("loss", [*SEGMENT_LOSSES, mixture_loss])
 @pytest.mark.parametrize("rubbish", [0.0, 5.0, torch.nan, -torch.inf])
 def test_masked_equals_removed(loss: Callable[..., Tensor], rubbish: float) -> None:
-    log_alpha, log_likelihood = random_case(num_segments=3)
-    wide_alpha, wide_likelihood = torch.full((2, 2, 5), rubbish, dtype=torch.float64)
-    kept = torch.tensor([[0, 2, 4], [1, 2, 3]])
-    wide_alpha.scatter_(1, kept, log_alpha), wide_likelihood.scatter_(1, kept, log_likelihood)
-    mask = torch.zeros(2, 5, dtype=torch.bool).scatter_(1, kept, True)
-    tensors = [log_alpha, log_likelihood, wide_alpha, wide_likelihood]
-    for tensor in tensors:
+    """Values, and gradients, which are zero at padding whatever stands there."""
+    kept, rest = torch.tensor([[0, 2, 4], [1, 2, 3]]), (K,) if loss is mixture_loss else ()
+    narrow = drawn(B, M).log_softmax(1), drawn(B, M, *rest) - 5
+    wide = torch.full((B, 5), rubbish, dtype=torch.float64), torch.full((B, 5, *rest), rubbish, dtype=torch.float64)
+    every = torch.arange(B)[:, None]
+    for tensor, values in zip(wide, narrow, strict=True):
+        tensor[every, kept] = values
+    for tensor in (*narrow, *wide):
         tensor.requires_grad_()
-    removed = loss(log_alpha, log_likelihood, "none")
-    masked = loss(wide_alpha, wide_likelihood, "none", mask)
+    removed = loss(*narrow, "none")
+    masked = loss(*wide, "none", torch.zeros(B, 5, dtype=torch.bool).scatter_(1, kept, True))
     assert_close(masked, removed)
-    weights = vector(0.3, 0.7)
-    narrow = torch.autograd.grad(removed @ weights, tensors[:2])
-    wide = torch.autograd.grad(masked @ weights, tensors[2:])
-    for expected, found in zip(narrow, wide, strict=True):
-        assert_close(found, torch.zeros(2, 5, dtype=torch.float64).scatter_(1, kept, expected))
+    found, expected = (
+        torch.autograd.grad(each @ vector(0.3, 0.7), of) for each, of in ((masked, wide), (removed, narrow))
+    )
+    for whole, part in zip(found, expected, strict=True):
+        placed = torch.zeros_like(whole)
+        placed[every, kept] = part
+        assert_close(whole, placed)
 
 
 def test_extreme_logits_do_not_overflow() -> None:
@@ -171,80 +160,8 @@ def test_extreme_logits_do_not_overflow() -> None:
     log_alpha = log_attention(focus_logits)
     # log alpha = (0, -2e4, -1e4): LVML sums e^-1e4 twice, where log(sum + eps) would see zero.
     lvml, hard = lvml_loss(log_alpha, log_likelihood), hard_attention_loss(log_alpha, log_likelihood)
-    assert_close(lvml, torch.tensor(1e4 - log(2)))
-    assert_close(hard, torch.tensor(1e4))
+    assert_close((lvml, hard), (torch.tensor(1e4 - log(2)), torch.tensor(1e4)))
     gradient = torch.autograd.grad(lvml, log_likelihood, retain_graph=True)[0]
     assert_close(gradient, torch.tensor([[-0.5, 0.0, -0.5]]), atol=1e-3, rtol=0)  # float32 resolves 1e4 to 1e-3
     assert bool(torch.isfinite(torch.autograd.grad(hard, focus_logits)[0]).all())
     assert_close(soft_attention_loss(torch.tensor([[1e4, 0.0, -1e4]]), torch.tensor([2])), torch.tensor(2e4))
-
-
-B, M, K, D = 2, 3, 5, 7
-LABEL = torch.tensor([4, 1])
-
-
-def drawn(*shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
-
-
-def logit_mixture_loss(
-    log_alpha: Tensor, logits: Tensor, y: Tensor, reduction: Reduction = "mean", mask: Tensor | None = None
-) -> Tensor:
-    return soft_attention_loss(logit_mixture(log_alpha, logits, mask), y, reduction)
-
-
-def test_logit_mixture_by_hand() -> None:
-    log_alpha, logits = drawn(B, M).log_softmax(1), drawn(B, M, K)
-    wanted = []
-    for a, g, y in zip(log_alpha.exp().numpy(), logits.numpy(), LABEL.tolist(), strict=True):
-        wanted.append(-log_softmax(sum(a[j] * g[j] for j in range(M)))[y])
-    assert_close(logit_mixture_loss(log_alpha, logits, LABEL, "none"), torch.tensor(np.array(wanted)))
-    assert_close(logit_mixture_loss(log_alpha, logits, LABEL), torch.tensor(np.mean(wanted)))
-
-
-def test_logit_mixture_of_two_segments_sure_of_different_classes() -> None:
-    """LVML is sure that one of both is right; averaged logits are sure of neither."""
-    logits = torch.tensor([[[20.0, 0.0], [0.0, 20.0]]], dtype=torch.float64)
-    log_alpha = torch.tensor([[0.9, 0.1]], dtype=torch.float64).log()
-    y = torch.tensor([1])
-    log_likelihood = logits.log_softmax(2)[:, :, 1]
-    assert float(lvml_loss(log_alpha, log_likelihood)) == pytest.approx(-log(0.1), abs=1e-6)
-    assert float(logit_mixture_loss(log_alpha, logits, y)) == pytest.approx(16.0, abs=1e-6)
-
-
-def test_logit_mixture_is_soft_attention_of_an_affine_classifier() -> None:
-    segments, weight, bias = drawn(B, M, D), drawn(K, D), drawn(K)
-    log_alpha = drawn(B, M).log_softmax(1)
-    mixture = torch.einsum("bm,bmd->bd", log_alpha.exp(), segments)
-    soft = soft_attention_loss(mixture @ weight.T + bias, LABEL, "none")
-    assert_close(logit_mixture_loss(log_alpha, segments @ weight.T + bias, LABEL, "none"), soft)
-
-
-@pytest.mark.parametrize("one_hot", [False, True])
-def test_logit_mixture_equals_the_others_where_one_segment_has_all_weight(one_hot: bool) -> None:
-    num_segments = M if one_hot else 1
-    logits = drawn(B, num_segments, K)
-    log_alpha = torch.full((B, num_segments), -torch.inf, dtype=torch.float64)
-    log_alpha[:, 0] = 0.0
-    log_likelihood = logits.log_softmax(2)[torch.arange(B), :, LABEL]
-    wanted = lvml_loss(log_alpha, log_likelihood, "none")
-    assert_close(logit_mixture_loss(log_alpha, logits, LABEL, "none"), wanted)
-    assert_close(hard_attention_loss(log_alpha, log_likelihood, "none"), wanted)
-
-
-def test_gradient_and_padding_of_the_logit_mixture() -> None:
-    mask = torch.tensor([[True, True, False], [True, True, True]])
-    focus, logits = drawn(B, M).requires_grad_(), drawn(B, M, K).requires_grad_()
-
-    def loss(focus: Tensor, logits: Tensor) -> Tensor:
-        log_alpha = focus.masked_fill(~mask, -torch.inf).log_softmax(1)
-        return logit_mixture_loss(log_alpha, logits, LABEL, mask=mask)
-
-    assert gradcheck(loss, (focus, logits))
-    spoiled = logits.detach().masked_fill(~mask[..., None], torch.nan)
-    log_alpha = focus.detach().masked_fill(~mask, -torch.inf).log_softmax(1)
-    wanted = torch.stack([a[m].exp() @ g[m] for a, g, m in zip(log_alpha, logits.detach(), mask, strict=True)])
-    assert_close(logit_mixture(log_alpha.masked_fill(~mask, 5.0), spoiled, mask), wanted)
-    assert_close(loss(focus, spoiled), loss(focus, logits))
-    grads = torch.autograd.grad(loss(focus, logits), (focus, logits))
-    assert float(grads[0][0, 2]) == 0.0 and float(grads[1][0, 2].abs().sum()) == 0.0

@@ -30,24 +30,13 @@ scores = arrays(np.float64, st.tuples(st.just(2), st.integers(1, 20)), elements=
 
 
 def test_saif_by_hand() -> None:
-    assert SAIF_THRESHOLD == 0.8
-    assert saif(A_Z, S_Y) == pytest.approx(3 / 7)  # the third instance's a_z is 0.8, not above it
-    assert saif(A_Z, S_Y, tau=0.0) == pytest.approx(6 / 7)
-    assert saif(A_Z, S_Y, tau=0.15) == pytest.approx(5 / 7)
-    assert saif(A_Z, S_Y, tau=0.85) == pytest.approx(2 / 7)
-    assert saif(A_Z, S_Y, tau=1.0) == 0.0
-    high, low = np.full(3, 0.9), np.full(3, 0.5)
-    assert (saif(high, high), saif(high, low), saif(low, high), saif(low, low)) == (1.0, 0.0, 0.0, 0.0)
-
-
-@given(scores)
-def test_saif_curve_is_saif_at_each_threshold(pair: np.ndarray) -> None:
-    a_z, s_y = pair
-    assert_allclose(SAIF_TAUS, np.arange(101) / 100, atol=1e-12)
-    assert_allclose(saif_curve(a_z, s_y), [saif(a_z, s_y, float(tau)) for tau in SAIF_TAUS], atol=1e-12)
+    assert SAIF_THRESHOLD == 0.8 and saif(A_Z, S_Y) == 3 / 7  # the third instance's a_z is 0.8, not above it
+    counts = {0.0: 6, 0.15: 5, 0.85: 2, 1.0: 0}
+    assert {tau: round(7 * saif(A_Z, S_Y, tau)) for tau in counts} == counts
 
 
 def test_saif_curve_by_hand() -> None:
+    assert_allclose(SAIF_TAUS, np.arange(101) / 100, atol=1e-12)
     curve = saif_curve(np.array([0.305, 0.9, 0.6]), np.array([0.7, 0.505, 0.205]))  # the weaker: .305, .505, .205
     expected = np.repeat([1, 2 / 3, 1 / 3, 0], [21, 10, 20, 50])
     assert_allclose(curve, expected, atol=1e-12)
@@ -67,19 +56,16 @@ def test_histogram_by_hand() -> None:
 
 def test_histogram_bins_hold_their_lower_edge() -> None:
     assert HISTOGRAM_EDGES == (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-    for edge, place in zip(HISTOGRAM_EDGES, [0, 1, 2, 3, 4, 4], strict=True):
-        along_a_z = focus_prediction_histogram(np.array([edge]), np.array([0.5]))
-        along_s_y = focus_prediction_histogram(np.array([0.5]), np.array([edge]))
-        assert np.argwhere(along_a_z).tolist() == [[place, 2]]
-        assert np.argwhere(along_s_y).tolist() == [[2, place]]
-    for edge, place in zip(HISTOGRAM_EDGES[1:-1], range(4), strict=True):
-        below = focus_prediction_histogram(np.array([np.nextafter(edge, 0)]), np.array([0.5]))
-        assert np.argwhere(below).tolist() == [[place, 2]]
+    below = np.nextafter(HISTOGRAM_EDGES[1:-1], 0)
+    for value, place in zip([*HISTOGRAM_EDGES, *below], [0, 1, 2, 3, 4, 4, 0, 1, 2, 3], strict=True):
+        found = focus_prediction_histogram(np.array([value]), np.array([0.5]))
+        assert np.argwhere(found).tolist() == [[place, 2]]
 
 
 @given(scores)
-def test_histogram_keeps_every_instance_and_its_corner_holds_saif(pair: np.ndarray) -> None:
+def test_curve_and_histogram_agree_with_saif(pair: np.ndarray) -> None:
     a_z, s_y = pair
+    assert_allclose(saif_curve(a_z, s_y), [saif(a_z, s_y, float(tau)) for tau in SAIF_TAUS], atol=1e-12)
     histogram = focus_prediction_histogram(a_z, s_y)
     assert histogram.sum() == pytest.approx(100)
     assert histogram[4, 4] >= 100 * saif(a_z, s_y) - 1e-9
@@ -96,10 +82,9 @@ def test_scores_just_past_one_by_rounding_count_as_one() -> None:
 def test_values_that_are_no_probabilities_are_refused(wrong: float) -> None:
     good, bad = np.array([0.5, 0.5]), np.array([0.5, wrong])
     for measure in (saif, saif_curve, focus_prediction_histogram):
-        with pytest.raises(ValueError, match=r"^a_z has values outside \[0, 1\] or NaN: give probabilities\.$"):
-            measure(bad, good)
-        with pytest.raises(ValueError, match=r"^s_y has values outside \[0, 1\] or NaN: give probabilities\.$"):
-            measure(good, bad)
+        for name, pair in (("a_z", (bad, good)), ("s_y", (good, bad))):
+            with pytest.raises(ValueError, match=rf"^{name} has values outside \[0, 1\] or NaN: give probabilities\.$"):
+                measure(*pair)
 
 
 def test_t_interval_by_hand() -> None:

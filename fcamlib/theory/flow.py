@@ -16,23 +16,10 @@ besides,
 `phase_curve` and `time_along` are exact and independent of `trajectory` and `hybrid`, which solve the differential
 equations. None overflows for m, C up to 1e6 and t up to 1e12.
 
-**The hybrid.** Until $t_0$ the flow is SA's (G4), from then on HA's (G5). Divide $\nu'$ by $\mu'$ in (G5):
-$d\nu/d\mu = (1-\alpha) R'_{HA}(\mu)$, wherever the flow started. With $1-\alpha = (m-1)/(e^\nu+m-1)$ the variables
-separate, $(e^\nu/(m-1) + 1)\,d\nu = R'_{HA}\,d\mu$, and integrating from the switch gives
+The hybrid's flow is SA's (G4) until $t_0$, and HA's (G5) from there. At one and the same margin it focuses no better
+than HA, and the less the later it switches (G20); what it can win is time, since SA's margin is never slower than HA's.
 
-$$\frac{e^\nu - e^{\nu_0}}{m-1} + \nu - \nu_0 = R_{HA}(\mu) - R_{HA}(\mu_0) \qquad (G19)$$
-
-The switch lies on SA's curve (G7), $(e^{\nu_0}-1)/(m-1) + \nu_0 = R_{SA}(\mu_0)$. Added,
-
-$$\frac{e^\nu - 1}{m-1} + \nu = R_{HA}(\mu) - \Delta(\mu_0), \qquad \Delta = R_{HA} - R_{SA} \qquad (G20)$$
-
-$\Delta$ is never negative. Write $A = (e^\mu+N)/C$, so that $\log(C\beta) = \mu - \log A$ and
-$C\Delta' = (e^\mu+N)(\mu - \log A) - N\mu = \mu e^\mu - CA\log A =: h$. Then $h(0) = 0$, and as $CA' = e^\mu$,
-$h' = e^\mu(\mu - \log A) \ge 0$ because $A \le e^\mu$. So at one and the same margin the hybrid focuses no better than
-HA, and the less the later it switches: all that it can win is time. It wins it because SA's margin is never slower
-than HA's at the same point (G14). The time after the switch is $t - t_0 = \int_{\mu_0}^\mu ds/\mu'_{HA}$ along (G20).
-
-Labels G1 to G20 are those of the book's page "Derivations".
+Labels G1 to G20 are those of the book's page "Derivations", which derives all of it.
 Source: arXiv 2307.13421, sec. 4; the closed forms are this project's derivation.
 """
 
@@ -279,14 +266,3 @@ def rates(paradigm: str, mu: Values, nu: Values, num_segments: Values, num_class
     speed, incentive = law.pull(np, mu, alpha, n)
     speed_of_hard, of_hard = LAWS["hard"].pull(np, mu, alpha, n)
     return speed / speed_of_hard, np.divide(incentive, of_hard, out=np.ones_like(alpha), where=of_hard > 0)
-
-
-def lvml_threshold(num_classes: Values) -> Array:
-    r"""The attention below which LVML's focus logit is faster than HA's late in training, $1/\log C - 1/(C-1)$.
-
-    Put $c = C\beta - 1$. Then $\beta - 1/C = c/C$ and $Z = \alpha\beta + (1-\alpha)/C = (1 + \alpha c)/C$, so the ratio
-    of (G14) is $c/((1+\alpha c)\log(1+c))$, which exceeds 1 exactly when $\alpha < 1/\log(1+c) - 1/c$. This falls from
-    1/2 at $c = 0$, the start, to the stated value at $c = C - 1$, where $\beta = 1$. Source: this project's derivation.
-    """
-    classes = numbers("num_classes", num_classes, 2, whole=True)
-    return 1.0 / np.log(classes) - 1.0 / (classes - 1.0)

@@ -34,7 +34,7 @@ def library_loss(paradigm: str, mu: Tensor, alpha: Tensor, num_classes: int, num
     if paradigm == "soft":
         return soft_attention_loss((alpha * logits)[None], label)  # background is zero
     own = logits.log_softmax(dim=0)[:1]
-    likelihood = torch.cat([own, torch.full((num_segments - 1,), -log(num_classes), dtype=torch.float64)])[None]
+    likelihood = torch.cat([own, torch.full_like(weights[0, 1:], -log(num_classes))])[None]
     return {"hard": hard_attention_loss, "lvml": lvml_loss}[paradigm](weights.log(), likelihood)
 
 
@@ -60,14 +60,10 @@ def flow_of(paradigm: str, alpha: float, num_classes: int) -> Callable[[float, n
 
 
 @pytest.mark.parametrize("paradigm", PARADIGMS)
-@pytest.mark.parametrize("alpha", [0.05, 0.4, 1.0])
-@pytest.mark.parametrize("num_classes", [2, 7])
+@pytest.mark.parametrize(("alpha", "num_classes"), [(0.05, 7), (0.4, 2), (1.0, 7)])
 def test_margin_is_that_of_an_independent_ode(paradigm: str, alpha: float, num_classes: int) -> None:
     t = np.array([0.0, 0.3, 4.0, 60.0])
-    solved = solve_ivp(
-        flow_of(paradigm, alpha, num_classes), (0, 60), [0.0], method="RK45", t_eval=t, rtol=1e-8, atol=1e-10
-    )
-    assert solved.success
+    solved = solve_ivp(flow_of(paradigm, alpha, num_classes), (0, 60), [0.0], t_eval=t, rtol=1e-8, atol=1e-10)
     assert_allclose(margin(paradigm, alpha, t, num_classes), solved.y[0], rtol=1e-6, atol=1e-8)
 
 
@@ -110,16 +106,21 @@ def test_loss_and_incentive_by_automatic_differentiation(paradigm: str, alpha: f
 
 
 def test_binary_case_by_hand() -> None:
-    """C = 2: the logistic loss. With alpha mu = 1, SA needs alpha^2 t = e; HA at mu = 1 needs alpha t = e."""
-    assert_allclose(margin("soft", 0.5, 4 * np.e, 2), 2.0, rtol=1e-14)
-    assert_allclose(margin("hard", 0.5, 2 * np.e, 2), 1.0, rtol=1e-14)
-    assert_allclose(margin("lvml", 1.0, np.e, 2), 1.0, rtol=1e-14)
-    # alpha = 1/2: e^mu - 1 + mu + (e^mu - 1 + 2 mu + 1 - e^-mu)/2 = t.
-    assert_allclose(margin("lvml", 0.5, np.e + (np.e + 2 - 1 / np.e) / 2, 2), 1.0, rtol=1e-14)
-    assert_allclose(loss("soft", 0.5, 4 * np.e, 2), np.log1p(np.exp(-1)), rtol=1e-14)
-    assert_allclose(loss("hard", 0.5, 2 * np.e, 2), (np.log1p(np.exp(-1)) + log(2)) / 2, rtol=1e-14)
-    assert_allclose(incentive("soft", 0.5, 4 * np.e, 2), 2 / (np.e + 1), rtol=1e-14)
-    assert_allclose(incentive("hard", 0.5, 2 * np.e, 2), log(2 * np.e / (np.e + 1)), rtol=1e-14)
+    """C = 2: the logistic loss. With alpha mu = 1, SA needs alpha^2 t = e; HA at mu = 1 needs alpha t = e.
+
+    LVML at alpha = 1/2: e^mu - 1 + mu + (e^mu - 1 + 2 mu + 1 - e^-mu)/2 = t.
+    """
+    e = np.e
+    for function, paradigm, t, expected in (
+        (margin, "soft", 4 * e, 2.0),
+        (margin, "hard", 2 * e, 1.0),
+        (margin, "lvml", e + (e + 2 - 1 / e) / 2, 1.0),
+        (loss, "soft", 4 * e, np.log1p(1 / e)),
+        (loss, "hard", 2 * e, (np.log1p(1 / e) + log(2)) / 2),
+        (incentive, "soft", 4 * e, 2 / (e + 1)),
+        (incentive, "hard", 2 * e, log(2 * e / (e + 1))),
+    ):
+        assert_allclose(function(paradigm, 0.5, t, 2), expected, rtol=1e-14)
 
 
 def test_limits_of_alpha() -> None:
@@ -147,15 +148,6 @@ def test_incentives_part_at_second_order() -> None:
             assert_allclose(second, expected, atol=1e-4)
 
 
-def test_claims_of_the_paper_on_the_linear_task() -> None:
-    """SA's incentive falls with alpha, HA's rises; LVML beats HA at small alpha and SA at large alpha."""
-    alpha, t = np.array([0.2, 0.4, 0.6, 0.8, 1.0]), 1000.0
-    assert bool((np.diff(incentive("soft", alpha, t, 20)) < 0).all())
-    assert bool((np.diff(incentive("hard", alpha, t, 20)) > 0).all())
-    assert incentive("lvml", 0.2, t, 20) > incentive("hard", 0.2, t, 20)
-    assert incentive("lvml", 1.0, t, 20) > incentive("soft", 1.0, t, 20)
-
-
 def test_arguments_broadcast() -> None:
     alpha, t, classes = np.array([[0.2], [1.0]]), np.array([0.0, 3.0, 50.0]), np.array([20, 20, 7])
     for function in (margin, loss, incentive):
@@ -163,7 +155,6 @@ def test_arguments_broadcast() -> None:
         assert_allclose(function("lvml", alpha, t, classes), each, rtol=1e-13)
 
 
-@pytest.mark.parametrize("function", [margin, loss, incentive])
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -174,8 +165,7 @@ def test_arguments_broadcast() -> None:
         (("lvml", 0.5, 1.0, 1), "num_classes=1 is not allowed: give whole numbers of at least 2."),
     ],
 )
-def test_wrong_inputs_are_one_sentence(
-    function: Callable[..., object], arguments: tuple[str, float, float, int], sentence: str
-) -> None:
-    with pytest.raises(UserError, match=f"^{re.escape(sentence)}"):
-        function(*arguments)
+def test_wrong_inputs_are_one_sentence(arguments: tuple[str, float, float, int], sentence: str) -> None:
+    for function in (margin, loss, incentive):
+        with pytest.raises(UserError, match=f"^{re.escape(sentence)}"):
+            function(*arguments)

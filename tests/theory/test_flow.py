@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from math import log
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.integrate import quad, solve_ivp
@@ -22,7 +24,6 @@ from fcamlib.theory.hessian import hessian_spectrum
 from fcamlib.theory.special import attention, exp_remainder, hard_integral, invert_exp_linear
 
 PARADIGMS = ("soft", "hard", "lvml")
-paradigms = st.sampled_from(PARADIGMS)
 counts = st.one_of(st.integers(2, 50), st.integers(2, 1_000_000))
 STATED = {  # (m, C, t): mu and nu, solved independently by the project's derivation
     ("soft", 20, 20, 1e3): (6.314014, 5.543136),
@@ -40,34 +41,24 @@ def test_stated_ends_of_the_trajectories(case: tuple[str, int, int, float], stat
     end = flow.trajectory(paradigm, num_segments, num_classes, [0.0, time])
     assert_allclose((end.mu[1], end.nu[1]), stated, rtol=0, atol=1e-6)
     assert end.mu[0] == end.nu[0] == 0.0
+    if paradigm == "lvml":
+        assert_allclose(end.score, end.alpha * end.beta + (1 - end.alpha) / num_classes, rtol=1e-12)
     assert_allclose(end.loss[0], log(num_classes), rtol=1e-15)
     assert_allclose((end.alpha[0], end.beta[0]), (1 / num_segments, 1 / num_classes), rtol=1e-15)
 
 
 @pytest.mark.parametrize("paradigm", PARADIGMS)
-@pytest.mark.parametrize("num_segments", [2, 5, 20, 1000, 1_000_000])
-@pytest.mark.parametrize("num_classes", [2, 3, 20, 1000, 1_000_000])
+@pytest.mark.parametrize("num_segments", [2, 20, 1_000_000])
+@pytest.mark.parametrize("num_classes", [2, 3, 1000, 1_000_000])
 def test_solver_lies_on_the_closed_form_curve(paradigm: str, num_segments: int, num_classes: int) -> None:
     times = np.concatenate([[0.0], np.geomspace(1e-6, 1e12, 40)])
     solved = flow.trajectory(paradigm, num_segments, num_classes, times)
-    for values in (solved.mu, solved.nu, solved.alpha, solved.beta, solved.loss):
-        assert bool(np.isfinite(values).all())
+    for rising in (solved.mu, solved.nu, solved.alpha, solved.beta, -solved.loss):
+        assert bool((np.diff(rising) >= 0).all()) and bool(np.isfinite(rising).all())
+    assert_allclose(solved.loss, loss_at(paradigm, solved.mu, solved.alpha, num_classes), rtol=1e-12)
     curve = flow.phase_curve(paradigm, solved.mu, num_segments, num_classes)
     assert_allclose(solved.nu, curve, rtol=0, atol=1e-8)
     assert_allclose(flow.time_along(paradigm, solved.mu, num_segments, num_classes), times, rtol=1e-7)
-
-
-@settings(max_examples=40)
-@given(paradigms, counts, counts, st.floats(-6, 12))
-def test_flow_is_monotone_and_both_routes_agree(paradigm: str, m: int, c: int, exponent: float) -> None:
-    times = np.array([0.0, 0.1, 0.5, 1.0]) * 10**exponent
-    solved = flow.trajectory(paradigm, m, c, times)
-    assert bool((np.diff(solved.mu) > 0).all()) and bool((np.diff(solved.nu) > 0).all())
-    assert bool((np.diff(solved.loss) <= 0).all())
-    assert_allclose(solved.nu, flow.phase_curve(paradigm, solved.mu, m, c), rtol=1e-6, atol=1e-12)
-    assert_allclose(flow.time_along(paradigm, solved.mu, m, c), times, rtol=1e-6, atol=1e-12)
-    # With margins and attention at their ends no paradigm can lose to its own value at zero.
-    assert solved.loss[-1] <= log(c)
 
 
 @pytest.mark.parametrize("paradigm", PARADIGMS)
@@ -86,18 +77,16 @@ def test_phase_curve_satisfies_its_equation_with_the_integral_by_quadrature(para
 
 
 def test_dilogarithm_form_and_small_arguments() -> None:
-    for c in (2, 10, 10**6):
-        for mu in (1e-8, 0.9999, 1.0001, 12.0, 30.0):
+    def integrand(s: float, c: int) -> float:
+        return (np.exp(s) + c - 1) * -np.log1p((c - 1) * np.expm1(-s) / c) / c
 
-            def integrand(s: float, c: int = c) -> float:
-                return (np.exp(s) + c - 1) * -np.log1p((c - 1) * np.expm1(-s) / c) / c
-
-            expected, _ = quad(integrand, 0, mu, epsabs=0, epsrel=1e-12, limit=200)
-            assert_allclose(float(hard_integral(mu, c)), expected, rtol=1e-10)
+    for c, mu in product((2, 10, 10**6), (1e-8, 0.9999, 1.0001, 12.0, 30.0)):
+        expected, _ = quad(integrand, 0, mu, (c,), epsabs=0, epsrel=1e-12, limit=200)
+        assert_allclose(float(hard_integral(mu, c)), expected, rtol=1e-10)
     x = np.array([-3.0, -0.6, -1e-9, 0.0, 1e-9, 0.4999, 0.5001, 4.0])
-    found, expected = np.asarray(exp_remainder(x)), np.expm1(x) - x
-    assert_allclose(found[[0, 1, 5, 6, 7]], expected[[0, 1, 5, 6, 7]], rtol=1e-13)
-    assert_allclose(found[2:5], [5e-19, 0.0, 5e-19], rtol=1e-8)
+    tiny = np.abs(x) < 1e-3
+    assert_allclose(exp_remainder(x), np.where(tiny, x**2 / 2, np.expm1(x) - x), rtol=1e-8)
+    assert_allclose(np.asarray(exp_remainder(x))[~tiny], (np.expm1(x) - x)[~tiny], rtol=1e-13)
 
 
 @given(st.floats(1, 1e6), st.floats(0, 1e300))
@@ -138,26 +127,6 @@ def symmetric(mu: float, nu: float, num_classes: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("paradigm", PARADIGMS)
-def test_small_steps_of_gradient_descent_follow_the_flow(paradigm: str) -> None:
-    """From the joint loss alone: the time scale, the means over classes and both velocities are right."""
-    num_segments, num_classes, rate, steps = 4, 3, 0.05, 800
-    weights, focus = (value.requires_grad_() for value in symmetric(0.0, 0.0, num_classes))
-    path = []
-    for _ in range(steps):
-        loss = population_loss(paradigm, weights, focus, num_segments)
-        path.append(((weights[0, 0] - weights[1, 0]).item(), focus[0].item(), loss.item()))
-        by_weights, by_focus = torch.autograd.grad(loss, [weights, focus])
-        with torch.no_grad():
-            weights -= rate * by_weights
-            focus -= rate * by_focus
-    solved = flow.trajectory(paradigm, num_segments, num_classes, rate * np.arange(steps))
-    mu, nu, loss_path = np.array(path).T
-    assert mu[-1] > 1.5 and nu[-1] > 0.5
-    for measured, expected in ((mu, solved.mu), (nu, solved.nu), (loss_path, solved.loss)):
-        assert_allclose(measured, expected, atol=5e-3)
-
-
-@pytest.mark.parametrize("paradigm", PARADIGMS)
 @pytest.mark.parametrize(("mu", "nu"), [(0.0, 0.0), (0.7, -0.4), (2.5, 3.0)])
 def test_velocities_are_gradients_of_the_loss(paradigm: str, mu: float, nu: float) -> None:
     m, c = 5, 4
@@ -170,7 +139,7 @@ def test_velocities_are_gradients_of_the_loss(paradigm: str, mu: float, nu: floa
 
 
 @pytest.mark.parametrize("paradigm", PARADIGMS)
-@pytest.mark.parametrize("num_classes", [2, 3, 5])
+@pytest.mark.parametrize("num_classes", [2, 5])
 @pytest.mark.parametrize(("mu", "nu"), [(0.0, 0.0), (0.3, 0.1), (3.0, 2.0), (5.0, -1.0)])
 def test_spectrum_is_that_of_the_whole_hessian(paradigm: str, num_classes: int, mu: float, nu: float) -> None:
     m, size = 4, num_classes**2
@@ -189,10 +158,9 @@ def test_spectrum_is_that_of_the_whole_hessian(paradigm: str, num_classes: int, 
 def test_spectrum_along_a_trajectory_keeps_points_apart() -> None:
     path = flow.trajectory("lvml", 20, 20, np.geomspace(1, 1e4, 7))
     along = hessian_spectrum("lvml", path.mu, path.nu, 20, 20)
-    for place in range(7):
-        alone = hessian_spectrum("lvml", path.mu[place], path.nu[place], 20, 20)
-        assert_allclose(along.eigenvalues[place], alone.eigenvalues)
-        assert along.multiplicity[place].tolist() == alone.multiplicity.tolist()
+    alone = [hessian_spectrum("lvml", mu, nu, 20, 20) for mu, nu in zip(path.mu, path.nu, strict=True)]
+    assert_allclose(along.eigenvalues, [point.eigenvalues for point in alone])
+    assert along.multiplicity.tolist() == [point.multiplicity.tolist() for point in alone]
     huge = hessian_spectrum("soft", 1.0, 1.0, 10**6, 10**6)
     assert int(huge.multiplicity.sum()) == 10**6 * (10**6 + 1)
 
@@ -213,8 +181,7 @@ def test_rates_by_hand_and_the_threshold_of_the_attention() -> None:
     mu_ratio, nu_ratio = flow.rates("lvml", log(2), 0.0, 2, 3)
     assert_allclose((mu_ratio, nu_ratio), (6 / 5, (1 / 6) / (5 / 12 * log(1.5))), rtol=1e-14)
     for c in (3, 20, 1000):
-        threshold = float(flow.lvml_threshold(c))
-        assert_allclose(threshold, {3: 0.4102, 20: 0.2812, 1000: 0.1438}[c], atol=5e-5)
+        threshold = 1 / log(c) - 1 / (c - 1)
         for alpha, is_faster in ((threshold - 1e-4, True), (threshold + 1e-4, False)):
             nu = log(alpha / (1 - alpha) * 6)  # of 7 segments
             assert (flow.rates("lvml", 40.0, nu, 7, c)[1] > 1) == is_faster
@@ -230,22 +197,14 @@ def test_rates_by_hand_and_the_threshold_of_the_attention() -> None:
         (("soft", 5, 5, [2.0, 1.0]), "times=1 comes after 2: give times in ascending order."),
         (("soft", 5, 5, []), "times has the shape (0,): give a list of at least one time."),
         (("soft", 5, 5, ["late"]), "times=['late'] is not allowed: give numbers."),
+        (("hard", [0.0, -1], 3, 4), "mu=-1 is not allowed: give finite numbers from 0 to 600."),
+        (("hard", [0.0, 601], 3, 4), "mu=601 is not allowed: give finite numbers from 0 to 600."),
+        (("hard", 1.0, 3, 4, (1.5, 0.3)), "mu=1 is not allowed: give finite numbers from 1.5 to 600."),
     ],
 )
-def test_wrong_inputs_are_one_sentence(arguments: tuple[str, float, float, list[float]], sentence: str) -> None:
+def test_wrong_inputs_are_one_sentence(arguments: tuple[Any, ...], sentence: str) -> None:
     with pytest.raises(UserError, match=f"^{re.escape(sentence)}"):
-        flow.trajectory(*arguments)
-
-
-def test_repeated_times_and_wrong_margins() -> None:
-    twice = flow.trajectory("hard", 3, 4, [0.0, 0.0, 5.0, 5.0])
-    assert twice.mu[:2].tolist() == [0.0, 0.0] and twice.mu[2] == twice.mu[3] > 0
-    assert flow.trajectory("soft", 3, 4, [0.0]).nu.tolist() == [0.0]
-    for mu, said in ((-1, "from 0 to 600"), (601, "from 0 to 600")):
-        with pytest.raises(UserError, match=rf"^mu={mu} is not allowed: give finite numbers {said}\.$"):
-            flow.phase_curve("hard", [0.0, mu], 3, 4)
-    with pytest.raises(UserError, match=r"^mu=1 is not allowed: give finite numbers from 1\.5 to 600\.$"):
-        flow.phase_curve("hard", 1.0, 3, 4, start=(1.5, 0.3))
+        (flow.phase_curve if sentence.startswith("mu") else flow.trajectory)(*arguments)
 
 
 HYBRIDS = {  # (m, C, t, switch / t): alpha and score at the end, stated by the project's derivation
@@ -298,17 +257,11 @@ def test_hybrid_against_another_solver_and_its_closed_form(
     assert bool((path.nu[2:] <= flow.phase_curve("hard", path.mu[2:], m, c) + 1e-9).all())
 
 
-def test_score_is_that_of_the_mixture_or_the_marginal_likelihood() -> None:
-    assert_allclose(flow.trajectory("soft", 20, 20, [1e3]).score, 0.9494, atol=5e-5)  # of the mixture
-    lvml = flow.trajectory("lvml", 20, 20, [1e3])
-    assert_allclose(lvml.score, lvml.alpha * lvml.beta + (1 - lvml.alpha) / 20, rtol=1e-12)
-
-
-@pytest.mark.parametrize("switch", [0.0, 40.0])
-def test_hybrid_at_its_ends_is_hard_or_soft_attention(switch: float) -> None:
-    other = flow.trajectory("soft" if switch else "hard", 5, 3, [7.0, 40.0])
-    path = flow.hybrid(5, 3, [7.0, 40.0], switch)
-    assert_allclose((path.mu, path.nu), (other.mu, other.nu), rtol=1e-10)
+def test_hybrid_at_its_ends_is_hard_or_soft_attention_and_times_may_repeat() -> None:
+    for name, switch in (("hard", 0.0), ("soft", 40.0)):
+        other, path = flow.trajectory(name, 5, 3, [0.0, 7.0, 40.0, 40.0]), flow.hybrid(5, 3, [0.0, 7.0, 40.0], switch)
+        assert_allclose((path.mu, path.nu), (other.mu[:3], other.nu[:3]), rtol=1e-10)
+        assert other.mu[2] == other.mu[3] and flow.trajectory(name, 5, 3, [0.0]).nu.tolist() == [0.0]
 
 
 def test_best_switch_is_better_than_its_neighbours() -> None:
