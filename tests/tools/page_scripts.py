@@ -33,7 +33,7 @@ OVERFLOW = """() => {
     (['auto', 'scroll', 'hidden'].includes(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
   return {page: document.documentElement.scrollWidth - wide,
           parts: [...document.querySelectorAll('article *')]
-            .filter(e => e.getBoundingClientRect().right > wide + 1 && !scrolls(e.parentElement))
+            .filter(e => e.checkVisibility() && e.getBoundingClientRect().right > wide + 1 && !scrolls(e.parentElement))
             .map(e => e.outerHTML.slice(0, 120))};
 }"""
 # Tables and formulas that are wider than their place, hidden or scrolled, and formulas too small to read.
@@ -42,7 +42,7 @@ CUT = """() => {
   const cut = (e, own = e) => e && e.tagName !== 'ARTICLE' &&
     (((e === own || hides(e)) && e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0) || cut(e.parentElement, own));
   return [...document.querySelectorAll('article table, article div.math, article mjx-container[display="true"]')]
-    .filter(e => e.getClientRects().length && cut(e)).map(e => e.outerHTML.slice(0, 120));
+    .filter(e => e.checkVisibility() && cut(e)).map(e => e.outerHTML.slice(0, 120));
 }"""
 FILTERS = "[...document.querySelectorAll('article img')].map(image => getComputedStyle(image).filter)"
 # Where the focus is, on what path from the root, and whether one sees it: by an outline, a shadow or an underline.
