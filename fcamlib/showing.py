@@ -102,6 +102,7 @@ def in_words(result: Result) -> str:
         return f"{text}\n\n{config.name}: means over {len(config.seeds)} seeds, {where}"
     if seeds := getattr(config, "seeds", ()):
         text = means(frame([result]), measures=METRICS).to_string()
-        return f"{text}\n\n{config.name}: means and 95 % t-intervals over {len(seeds)} seeds, {where}"
+        beside = "95 % intervals" if len(seeds) >= 5 else "ranges"
+        return f"{text}\n\n{config.name}: means and {beside} over {len(seeds)} seeds, {where}"
     text = means(frame([result]), measures=TRUTHLESS, spread="sd").to_string()
     return f"{text}\n\n{config.name}: means and standard deviations over repeats, {where}"
