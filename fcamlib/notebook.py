@@ -6,6 +6,8 @@ import ast
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import pandas as pd
+
 from fcamlib.config import Grid, Parameters
 
 Model = TypeVar("Model", bound=Parameters)
@@ -26,3 +28,13 @@ def parameters(namespace: Mapping[str, Any], model: type[Model] = Grid) -> Model
             names = [target.id for target in assigned if isinstance(target, ast.Name)]
             given |= {name: namespace[name] for name in names if name in namespace}
     return model.of(given)
+
+
+def effective(experiment: Grid) -> pd.DataFrame:
+    """The value of each parameter that is used, where the data source's defaults are filled in, and its meaning."""
+    known = experiment.known(experiment.dataset)
+    values = {name: getattr(experiment, name, getattr(experiment.task, name, "")) for name in known}
+    values["switch_epoch"] = experiment.switch_epoch or experiment.epochs // 2
+    text = {name: ", ".join(map(str, of)) if isinstance(of, tuple) else str(of) for name, of in values.items()}
+    meaning = {name: field.description for name, field in known.items()}
+    return pd.DataFrame({"value": text, "meaning": meaning}).rename_axis("parameter")

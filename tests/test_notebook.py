@@ -8,7 +8,7 @@ import pytest
 
 from fcamlib.config import Grid, Mosaics
 from fcamlib.errors import UserError
-from fcamlib.notebook import parameters
+from fcamlib.notebook import effective, parameters
 
 
 def namespace(injected: str = "", **names: Any) -> dict[str, Any]:
@@ -23,6 +23,12 @@ def test_fields_are_taken_listed_in_the_cell_or_not_and_other_names_left_alone()
     )
     assert isinstance(found.task, Mosaics)
     assert (found.seeds, found.task.num_segments, found.precision) == ((3, 4), 7, "float32")
+
+
+def test_the_table_of_parameters_shows_the_values_that_are_used() -> None:
+    shown = effective(parameters(namespace(num_train=0, epochs=0, seeds="3,4")))["value"]
+    expected = {"num_train": "2000", "epochs": "20", "switch_epoch": "10", "seeds": "3, 4", "foreground": "0, 1, 2"}
+    assert shown[list(expected)].to_dict() == expected
 
 
 @pytest.mark.parametrize(

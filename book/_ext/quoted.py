@@ -11,10 +11,7 @@ from sphinx.config import Config
 
 def take_numbers(app: Sphinx, config: Config) -> None:
     """Hand the numbers to MyST; a name that is not among them is a warning, which ends the build."""
-    source = Path(app.srcdir)
-    first = "[Train it yourself](train.md)" if (source / "train.md").exists() else "[See four models learn](course.md)"
-    numbers = json.loads((source / "notebooks" / "numbers.json").read_text("utf-8"))
-    config.myst_substitutions = numbers | {"train": first}
+    config.myst_substitutions = json.loads(Path(app.srcdir, "notebooks", "numbers.json").read_text("utf-8"))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
