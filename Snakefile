@@ -28,7 +28,7 @@ EXECUTED = [f"{BUILT}{name}.ipynb" for name in NOTEBOOKS]
 PARAMETERS = f"{BUILT}profile.yaml"
 SCRIPTS = {  # book/_ext/<script>.py -> what it reads and what it writes
     "course": ([], ["course-data.md", "course-plane-data.md", "course-note.md"]),
-    "training_page": (["book/train.json"], ["train-data.md", "train-note.md"]),
+    "training_page": (["book/train.csv"], ["train-data.md", "train-note.md"]),
     "findings": (
         [PARAMETERS, *EXECUTED, "benchmarks/report.py"],
         ["numbers.json", "findings.md", "benchmark.md", "runtimes.md"],

@@ -71,7 +71,7 @@ function fcamTrainRun(model) {
   /* The mosaics of `data` at the places of `order`. */
   function taken({ index, label, M }, order) {
     const batch = { index: new Int32Array(order.length * M), label: Int32Array.from(order, (i) => label[i]), M };
-    order.forEach((i, b) => batch.index.set(index.subarray(i * M, (i + 1) * M), b * M));
+    order.forEach((i, b) => batch.index.set(index.slice(i * M, (i + 1) * M), b * M));
     return batch;
   }
 
@@ -81,7 +81,7 @@ function fcamTrainRun(model) {
     const gradient = new Float64Array(run.weights.length);
     for (let at = 0; at < order.length; at += batch) {
       gradient.fill(0);
-      pass(loss, nets, bank, taken(data, order.subarray(at, at + batch)), gradient);
+      pass(loss, nets, bank, taken(data, order.slice(at, at + batch)), gradient);
       for (let i = 0; i < gradient.length; i += 1) {
         run.velocity[i] = momentum * run.velocity[i] + gradient[i];
         run.weights[i] -= rate * run.velocity[i];

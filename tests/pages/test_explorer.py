@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def page(browser: Browser) -> Iterator[Page]:
     context.close()
 
 
-def in_page(page: Page, paradigm: str, m: int, classes: int, times: list[float]) -> dict[str, list[float]]:
+def in_page(page: Page, paradigm: str, m: int, classes: int, times: list[float]) -> dict[str, Any]:
     return page.evaluate("a => window.fcamExplorer.trajectory(...a)", [paradigm, m, classes, times])
 
 
