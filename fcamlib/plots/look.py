@@ -219,7 +219,7 @@ def _session(figure: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
     names = {} if shell is None else shell.user_ns
     for path in sorted((root / "notebooks").glob("*.ipynb")) if names and root else ():
         cells = json.loads(path.read_text("utf-8"))["cells"]
-        if any(f'"{figure}"' in "".join(cell["source"]) for cell in cells):
+        if any(re.search(rf'plots\.show\(\w+, "{figure}"', "".join(cell["source"])) for cell in cells):
             usual: dict[str, Any] = {}
             for cell in cells:
                 if "parameters" in cell["metadata"].get("tags", ()):
