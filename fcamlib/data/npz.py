@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fcamlib.config.sources import source_path
 from fcamlib.data import SPLITS
-from fcamlib.data.files import require_memory
+from fcamlib.data.files import opened, require_memory
 from fcamlib.errors import DataError
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -28,10 +28,8 @@ Arrays = dict[str, np.ndarray]
 def load(source: str, allowed: Iterable[str]) -> Arrays:
     """The arrays of a `kind:PATH` source as they lie in the file; no pickle is loaded."""
     path, arrays = source_path(source), {}
-    if not path.is_file():
-        raise DataError(f"dataset='{source}': '{path}' is no file: write an .npz file with numpy.savez.")
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened(path) as content, zipfile.ZipFile(content) as archive:
             size = sum(member.file_size for member in archive.infolist())
             require_memory(2 * size, f"dataset='{source}': its arrays", "give fewer instances")
             for name in archive.namelist():
@@ -43,7 +41,7 @@ def load(source: str, allowed: Iterable[str]) -> Arrays:
     except DataError:
         raise
     except Exception as error:  # of a damaged file, numpy and zipfile can raise anything
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())[:200] or type(error).__name__
         reason = "it holds Python objects, which are not read" if "pickle" in reason else reason
         raise DataError(f"dataset='{source}': '{path}' cannot be read ({reason}): write it with numpy.savez.") from None
     if unknown := [name[:100] for name in arrays if name not in allowed]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, Field, StrictInt, StrictStr, ValidationError, model_validator
+from pydantic import BaseModel, Field, PlainValidator, StrictInt, StrictStr, ValidationError, model_validator
 
 from fcamlib.config.sources import source_path
 from fcamlib.data import SPLITS
@@ -29,6 +29,12 @@ HELD_OUT = 0.1  # of each class, for each of validation and test that has no pos
 WORD = re.compile(r"\w+(?:['\u2019]\w+)*|[^\w\s]")
 
 
+def _label(value: object) -> str | int:
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        return value
+    raise ValueError("field label has to be text or a whole number")
+
+
 class Post(BaseModel):
     """A text as words, and its class.
 
@@ -38,7 +44,7 @@ class Post(BaseModel):
 
     tokens: list[StrictStr] = []
     text: StrictStr | None = None
-    label: StrictStr | StrictInt
+    label: Annotated[str | int, PlainValidator(_label)]
     rationale: list[Annotated[StrictInt, Field(ge=0, le=1)]] = []
     split: Literal["train", "validation", "test"] | None = None
 

@@ -139,7 +139,7 @@ def test_files_that_are_none_are_one_sentence(tmp_path: Path, monkeypatch: pytes
         said = "encrypted" if name == "encrypted" else "not a zip file"
         with pytest.raises(DataError, match=rf"'.*{name}' cannot be read \(.*{said}.*\): write it with"):
             series_task(Series(source=f"series:{tmp_path / name}", window_length=5), 0)
-    with pytest.raises(DataError, match=r"is no file: write an \.npz file with numpy\.savez"):
+    with pytest.raises(DataError, match=r"cannot be read \(it is no regular file\): write it with numpy\.savez"):
         series_task(Series(source=f"series:{tmp_path}", window_length=5), 0)
     monkeypatch.setattr(files.Path, "read_text", lambda *_: "MemAvailable: 9 kB")
     monkeypatch.setattr(np.lib.format, "read_array", None)  # larger than the memory: never read
