@@ -1,17 +1,24 @@
 """The command `fcam`, also `python -m fcamlib`."""
 
-import sys
+import os
+import signal
 
 
 def main() -> None:
     """Run the command line; an interruption while it is imported is one sentence too."""
-    try:
-        from fcamlib.cli import main as command
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # a shell's background jobs ignore the signal
+        signal.signal(signal.SIGINT, _stop)
+    from fcamlib.cli import main as command
 
-        command()
-    except KeyboardInterrupt:
-        print("fcam: interrupted before anything was computed.", file=sys.stderr)
-        sys.exit(130)
+    signal.signal(signal.SIGINT, before)
+    command()
+
+
+def _stop(*_: object) -> None:
+    """End at once: what an import catches and wraps would be a traceback."""
+    os.write(2, b"fcam: interrupted before anything was computed.\n")
+    os._exit(130)
 
 
 if __name__ == "__main__":

@@ -68,6 +68,7 @@ NEEDED = {  # type of pydantic's fault, or its first word -> what to do
     "float": "give a number",
     "bool": "give true or false",
     "string": "give text",
+    "string_unicode": "give text that the locale can encode, such as under LC_ALL=C.UTF-8",
     "tuple": "give a list, such as 1,2",
     "literal": "choose {expected}",
     "too_short": "give at least {min_length} of them",

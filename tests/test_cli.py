@@ -262,6 +262,7 @@ def test_faults_of_a_picture_folder_are_one_sentence(tmp_path: Path) -> None:
     assert re.match(r"the picture '.*bad.png' cannot be read \(.*\): mend or remove it\.", refusal())
     (root / "train" / "cat" / "bad.png").unlink()
     shutil.rmtree(root / "test")
+    (root / "gone").symlink_to("nowhere")  # a folder of another layout is not read through
     assert "has no test/ in it: it needs train/<class>/ and test/<class>/ with pictures." in refusal()
     assert store.every(Run) == []
 

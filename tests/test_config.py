@@ -81,9 +81,9 @@ REFUSED: list[tuple[type[Parameters], dict[str, Any], str]] = [
     (Grid, {"dataset": "imagenet"}, "dataset='imagenet' is unknown: choose digits, cifar10, cifar100, keywords, hatexplain, motifs, clouds, folder:PATH, hatexplain:PATH, text:PATH, series:PATH or bags:PATH."),
     (Grid, {"dataset": "folder"}, "dataset='folder' is unknown: choose digits, "),
     (Grid, {"dataset": "folder:x"}, "foreground is empty: dataset='folder:x' needs the classes that decide the label, such as foreground=cat,dog."),
-    (Grid, {"dataset": "folder:\udcff", "foreground": "a,b"}, "dataset='folder:\\udcff' is not allowed: give text (name of the data source, or kind:PATH)."),
+    (Grid, {"dataset": "folder:\udcff", "foreground": "a,b"}, "dataset='folder:\\udcff' is not allowed: give text that the locale can encode, such as under LC_ALL=C.UTF-8 (name of the data source, or kind:PATH)."),
     (Grid, {"foreground": "3"}, "foreground=3 is one class: name at least two to tell apart."),
-    (Grid, {"foreground": '["\\ud800", b]'}, "foreground='\\ud800' is not allowed: give text (classes that decide the "),
+    (Grid, {"foreground": '["\\ud800", b]'}, "foreground='\\ud800' is not allowed: give text that the locale can "),
     (Grid, {"background": "4,1"}, "background names '1', which is foreground too: a class can be only one of them."),
     (Grid, {"focus_network": "resnet"}, f"focus_network='resnet' is unknown: {NETWORK}"),
     (Grid, {"switch_epoch": "20"}, f"switch_epoch=20 with epochs=20 {SWITCH}"),
@@ -156,6 +156,12 @@ def test_defaults_follow_the_source(dataset: str) -> None:
     found = Grid.of({"dataset": dataset})
     values = {**dict(found), **dict(found.task)}
     assert {name: values[name] for name in DEFAULTS[dataset]} == DEFAULTS[dataset]
+
+
+def test_what_a_notebook_leaves_empty_on_coco_is_the_papers_own_value() -> None:
+    known = CaptionGrid.known("coco")
+    assert all(known[name].default == value for name, value in CaptionGrid.defaults("coco").items())
+    assert {"num_validation", "epochs", "switch_epoch", "state_sees", "credit"} <= CaptionGrid.defaults("coco").keys()
 
 
 def test_a_transformer_has_the_smaller_focus_network() -> None:
@@ -276,7 +282,8 @@ def test_a_users_data_count_by_name_and_content_not_by_where_they_lie(
 
 
 def test_names_of_results_are_short_and_readable(tmp_path: Path) -> None:
-    name = config_on(users_data(tmp_path / ("Ünï cödé." * 18), "folder").replace("/My set", "")).name
+    users_data(tmp_path, "folder")
+    name = config_on(f"folder:{(tmp_path / 'My set').rename(tmp_path / ('Ünï cödé.' * 18))}").name
     assert len(name.encode()) < 200 and not set(name) & set("/ .\\")
     assert short_source("folder:x/my.npz") == "my-npz" and short_source("bags:x/my.npz") == "my"
 

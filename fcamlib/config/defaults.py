@@ -104,6 +104,10 @@ CAPTIONS: dict[str, dict[str, Any]] = {  # the paper's, as far as its public scr
         "encoder_learning_rate": 6e-3, "decoder_learning_rate": 6e-3, "later_encoder_learning_rate": 1e-3,
         "later_decoder_learning_rate": 1e-3, "batch_size": 20, "credit": "rest", "precision": "float64",
     },
+    "coco": {  # those that a notebook leaves at 0 or empty
+        "num_validation": 5_000, "encoder": "features", "epochs": 20, "switch_epoch": 10, "batch_size": 100,
+        "decoder_learning_rate": 1e-3, "later_decoder_learning_rate": 1e-5, "state_sees": "region", "credit": "caption",
+    },
 }  # fmt: skip
 _FOCUS: dict[str, Any] = {  # nothing of a sweep looks at validation or test data; the paper's rates and epochs
     "num_validation": 1, "num_test": 1, "epochs": 100, "soft_learning_rate": 0.004, "lvml_learning_rate": 0.004,

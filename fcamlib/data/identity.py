@@ -9,6 +9,7 @@ from fcamlib.config.sources import source_path
 from fcamlib.data.coco import coco_files
 from fcamlib.data.files import content_hash, joint_hash
 from fcamlib.data.hatexplain import hatexplain_files
+from fcamlib.data.pictures import folder_splits
 from fcamlib.data.posts import jsonl_files
 
 
@@ -23,4 +24,6 @@ def fingerprint(task: Any) -> str:
     if kind == "coco":
         more = {f"more{n}": Path(path).expanduser() for n, path in enumerate((task.words, task.weights)) if path}
         return joint_hash(coco_files(task.source) | more)
+    if kind == "folder":
+        folder_splits(task.source)  # of another folder, which may be as large as a disk, nothing is read
     return content_hash(source_path(task.source)) if colon else ""

@@ -201,8 +201,7 @@ def _read(cifar: Cifar, root: Path) -> Pictures:
 
 def _folder(source: str, image_size: int) -> Pictures:
     """A user's pictures, resized to `image_size`; train/ and test/ have the same classes."""
-    root = source_path(source)
-    train, test = (_classes(root / split, source) for split in ("train", "test"))
+    train, test = (_classes(split, source) for split in folder_splits(source))
     if odd := sorted(set(train) ^ set(test)):
         raise DataError(f"dataset='{source}': class '{odd[0]}' is in only one of train/ and test/: both need it.")
     files = [file for classes in (train, test) for members in classes.values() for file in members]
@@ -217,11 +216,18 @@ def _folder(source: str, image_size: int) -> Pictures:
     return Pictures(decoded(len(files), image_size, read), np.concatenate(label), len(label[0]), tuple(train))
 
 
+def folder_splits(source: str) -> list[Path]:
+    """The folders train/ and test/ of a `folder:PATH` source."""
+    root = source_path(source)
+    splits = [root / "train", root / "test"]
+    if missing := [split.name for split in splits if not split.is_dir()]:
+        needed = "it needs train/<class>/ and test/<class>/ with pictures"
+        raise DataError(f"dataset='{source}': the folder '{root}' has no {missing[0]}/ in it: {needed}.")
+    return splits
+
+
 def _classes(root: Path, source: str) -> dict[str, list[Path]]:
     """The pictures of each class below train/ or test/; what is neither is named in the log."""
-    if not root.is_dir():
-        needed = "it needs train/<class>/ and test/<class>/ with pictures"
-        raise DataError(f"dataset='{source}': the folder '{root.parent}' has no {root.name}/ in it: {needed}.")
     names = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if odd := [name for name in names if not name.isprintable()]:
         raise DataError(f"dataset='{source}': the class {odd[0]!a} of {root.name}/ is not readable text: rename it.")
