@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from itertools import product
@@ -73,11 +73,7 @@ def bare(browser: Browser) -> Iterator[Page]:
 @pytest.fixture(scope="module")
 def data() -> str:
     """The element with the digits and the range of the recorded runs."""
-    spec = importlib.util.spec_from_file_location("training_page", ROOT / "book" / "_ext" / "training_page.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.data_script(RUNS)
+    return runpy.run_path(str(ROOT / "book" / "_ext" / "training_page.py"))["data_script"](RUNS)
 
 
 def case(m: int) -> tuple[dict[str, SDCData], torch.Tensor, FCAM]:
@@ -261,6 +257,10 @@ def test_a_wrong_value_is_refused_in_one_sentence(context: BrowserContext, addre
             field.fill(entry)
             field.press("Tab")
             assert said.inner_text() == told and field.get_attribute("aria-invalid") == invalid
+    page.locator("polygon.band").nth(15).wait_for(state="attached")  # four paradigms in four panels
+    page.get_by_label("the library's range").uncheck()
+    page.locator("polygon.band").first.wait_for(state="detached")
+    assert page.url.endswith("band=0")
 
 
 def test_a_hidden_tab_pauses_and_the_command_is_the_library_s(context: BrowserContext, address: str) -> None:
