@@ -11,12 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from fcamlib import metrics
 from fcamlib.chunked import Chunks
@@ -31,35 +30,22 @@ EVALUATION_MEASURES = (*EPOCH_MEASURES, "a_z", "a_z_high")  # of validation and 
 
 
 @dataclass(frozen=True)
-class BatchScores:
-    """Scores of a batch, on the device."""
-
-    a_z: Float[Tensor, " B"]
-    s_y: Float[Tensor, " B"]
-    focus_hit: Bool[Tensor, " B"]
-    prediction_hit: Bool[Tensor, " B"]
-    prediction: Int[Tensor, " B"]
-    loss: Float[Tensor, " B"]
-    has_foreground: Bool[Tensor, " B"]
-    entropy: Float[Tensor, " B"]
-    max_attention: Float[Tensor, " B"]
-    prob: Float[Tensor, "B K"]
-
-
-@dataclass(frozen=True)
 class Scores:
-    """Scores of a data set for one aggregation: (n,) in the order of its instances, `prob` (n, K)."""
+    """Scores for one aggregation: arrays (n,) in the order of a data set's instances, or tensors of a batch.
 
-    a_z: NDArray[np.floating]  # attention on the foreground
-    s_y: NDArray[np.floating]  # prediction score of the true label
-    focus_hit: NDArray[np.bool_]  # whether the largest weight is on the foreground
-    prediction_hit: NDArray[np.bool_]
-    prediction: NDArray[np.int64]  # class
-    loss: NDArray[np.floating]  # the paradigm's training loss in nats
-    has_foreground: NDArray[np.bool_]  # whether it is known where the label comes from
-    entropy: NDArray[np.floating]  # of the attention weights, in nats, at most log M
-    max_attention: NDArray[np.floating]  # the confidence of the focus
-    prob: NDArray[np.floating]  # of each class
+    Floating-point numbers, but for the three truth values and the predicted class; `prob` is (n, K).
+    """
+
+    a_z: Any  # attention on the foreground
+    s_y: Any  # prediction score of the true label
+    focus_hit: Any  # whether the largest weight is on the foreground
+    prediction_hit: Any
+    prediction: Any  # class
+    loss: Any  # the paradigm's training loss in nats
+    has_foreground: Any  # whether it is known where the label comes from
+    entropy: Any  # of the attention weights, in nats, at most log M
+    max_attention: Any  # the confidence of the focus
+    prob: Any  # of each class
 
     def summary(self) -> dict[str, float]:
         """Loss and accuracy; over the instances whose foreground is known also the focus and outcome measures."""
@@ -77,13 +63,13 @@ class Scores:
         }
 
 
-def batch_scores(output: FCAMOutput, data: SDCData, paradigm: str) -> BatchScores:
+def batch_scores(output: FCAMOutput, data: SDCData, paradigm: str) -> Scores:
     """Scores of a pass over the instances of `data`, predicting as `paradigm` does."""
     log_prob = output.log_prob(paradigm)  # (B, K)
     focus = output.log_alpha.argmax(dim=1, keepdim=True)
     prediction = log_prob.argmax(dim=1)
     alpha = output.log_alpha.exp()
-    return BatchScores(
+    return Scores(
         a_z=(alpha * data.foreground).sum(dim=1),
         s_y=log_prob.gather(1, data.label[:, None]).squeeze(1).exp(),
         focus_hit=data.foreground.gather(1, focus).squeeze(1),
@@ -101,7 +87,7 @@ def evaluate(
     model: FCAM, data: SDCData, paradigms: Sequence[str] = PAPER, numerics: Numerics = PLAIN
 ) -> dict[str, Scores]:
     """Scores of `model` on `data`, which is on the device of `numerics`, for each way of predicting."""
-    batches: dict[str, list[BatchScores]] = {paradigm: [] for paradigm in paradigms}
+    batches: dict[str, list[Scores]] = {paradigm: [] for paradigm in paradigms}
     with evaluating(model), numerics.autocasting():
         for part, output in outputs(model, data, paradigms, numerics):
             for paradigm in paradigms:
@@ -161,8 +147,8 @@ def _parts(data: SDCData, size: int) -> Iterator[SDCData]:
         yield data.take(instances).trimmed()
 
 
-def _gathered(parts: list[BatchScores]) -> Scores:
-    names = [field.name for field in fields(BatchScores)]
+def _gathered(parts: list[Scores]) -> Scores:
+    names = [field.name for field in fields(Scores)]
     return Scores(**{name: torch.cat([getattr(part, name) for part in parts]).cpu().numpy() for name in names})
 
 
@@ -184,7 +170,7 @@ class Meter:
         self.total = torch.zeros(5, dtype=torch.float64, device=device)
         self.count = 0
 
-    def add(self, scores: BatchScores) -> None:
+    def add(self, scores: Scores) -> None:
         """Add a batch."""
         known = scores.has_foreground
         strong = (scores.a_z > metrics.SAIF_THRESHOLD) & (scores.s_y > metrics.SAIF_THRESHOLD)

@@ -39,7 +39,8 @@ def exact(problem: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     focus, classifier = (problem[name].clone().requires_grad_() for name in ("focus", "classifier"))
     log_alpha, log_likelihood = scores(problem, focus, classifier)
     value = hard_attention_loss(log_alpha[None], log_likelihood[None])
-    return value.detach(), *torch.autograd.grad(value, (focus, classifier))
+    of_focus, of_classifier = torch.autograd.grad(value, (focus, classifier))
+    return value.detach(), of_focus, of_classifier
 
 
 def copies(problem: dict[str, Tensor]) -> Tensor:
@@ -125,6 +126,7 @@ def test_topk_likelihood_is_a_lower_bound_with_the_stated_gap(num_kept: int, sca
     logits = scale * torch.randn(200, M, generator=generator, dtype=torch.float64)
     log_alpha = logits.log_softmax(dim=1)
     log_likelihood = -scale * torch.rand(200, M, generator=generator, dtype=torch.float64)
+    log_likelihood[0] = torch.where(torch.arange(M) == log_alpha[0].argmax(), log_likelihood[0], 0.0)
     full = lvml_loss(log_alpha, log_likelihood, "none")
     loss, bound = topk_lvml_loss(log_alpha, log_likelihood, num_kept)
     gap = loss - full
@@ -133,15 +135,7 @@ def test_topk_likelihood_is_a_lower_bound_with_the_stated_gap(num_kept: int, sca
         assert_close((loss, bound), (full, torch.zeros_like(full)))
     elif scale == 0.3:
         assert gap.min() > 0  # what is left out counts
-
-
-def test_topk_bound_is_reached_where_the_others_are_certain() -> None:
-    log_alpha = torch.tensor([[0.6, 0.3, 0.1]], dtype=torch.float64).log()
-    log_likelihood = torch.tensor([[0.2, 1.0, 1.0]], dtype=torch.float64).log()
-    loss, bound = topk_lvml_loss(log_alpha, log_likelihood, 1)
-    gap = loss - lvml_loss(log_alpha, log_likelihood)
-    assert bound.item() == pytest.approx(gap.item())
-    assert gap.item() == pytest.approx(torch.tensor((0.12 + 0.4) / 0.12).log().item())
+    assert_close(gap[0], bound[0])  # reached where the others are certain
 
 
 def test_topk_leaves_padding_out_and_has_finite_gradients() -> None:
@@ -154,8 +148,3 @@ def test_topk_leaves_padding_out_and_has_finite_gradients() -> None:
     assert loss.item() == pytest.approx(-(weights @ torch.tensor([0.5, 0.25], dtype=torch.float64)).log().item())
     (gradient,) = torch.autograd.grad(loss, logits)
     assert torch.isfinite(gradient).all() and (gradient[~mask] == 0).all()
-
-
-def test_largest_z_by_hand() -> None:
-    estimates = torch.tensor([[1.0, 0.0], [3.0, 4.0]])  # means 2, 2; standard errors 1, 2
-    assert largest_z(estimates, torch.tensor([2.0, 8.0])) == pytest.approx(3.0)

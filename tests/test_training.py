@@ -10,60 +10,27 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from scipy.special import softmax
-from torch import nn
+from torch.nn import functional
+from toys import BATCH, FLOAT64, N_TRAIN, D, K, bits, changed, linear, phase, toy_task, untimed, with_bank
 
 from fcamlib import training
 from fcamlib.checkpoint import Row
 from fcamlib.config import Phase, Training
-from fcamlib.data.sdc import Bank, SDCData, SDCTask
+from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import DivergenceError
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
-from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.paradigms import PAPER
 from fcamlib.training import FitResult, fit
 
-M, K, D, N_TRAIN, BATCH = 3, 5, 7, 21, 8  # the last batch of an epoch has 5 instances
 SEED = 4
-FLOAT64 = Training(batch_size=BATCH, precision="float64", device="cpu")
 Arrays = tuple[np.ndarray, np.ndarray]
-
-
-def draw(bank: Bank, size: int, seed: int) -> SDCData:
-    """Foreground k from rows 4k..4k+3 of the bank, background from the last 20 rows."""
-    rng = np.random.default_rng(seed)
-    label, place = rng.integers(K, size=size), rng.integers(M, size=size)
-    segments = rng.integers(20, 40, size=(size, M)).astype(np.int32)
-    segments[np.arange(size), place] = 4 * label + rng.integers(4, size=size)
-    foreground = torch.nn.functional.one_hot(torch.from_numpy(place), M).bool()
-    return SDCData(bank, torch.from_numpy(segments), torch.from_numpy(label), foreground)
 
 
 @pytest.fixture(scope="module")
 def task() -> SDCTask:
-    rng = np.random.default_rng(1)
-    values = 0.4 * rng.normal(size=(40, D))
-    values[np.arange(20), np.arange(20) // 4] += 1.0
-    values[20:, 5] += 1.0
-    bank = Bank(torch.from_numpy(values))
-    sizes = {"train": N_TRAIN, "validation": 20, "test": 30}
-    splits = {name: draw(bank, size, number) for number, (name, size) in enumerate(sizes.items())}
-    return SDCTask(splits, tuple("abcde"), "toy")
-
-
-def changed(task: SDCTask, split: str, **fields: Any) -> SDCTask:
-    return replace(task, splits={**task.splits, split: replace(task.splits[split], **fields)})
-
-
-def linear(seed: int = 0) -> FCAM:
-    generator = torch.Generator().manual_seed(seed)
-    pair = focus_network("linear", (D,), generator), classification_network("linear", (D,), K, generator)
-    return FCAM(*pair).double()
-
-
-def phase(paradigm: str = "soft", epochs: int = 3, rates: tuple[float, ...] = (0.5,), **more: Any) -> Phase:
-    return Phase(paradigm=paradigm, epochs=epochs, learning_rates=rates, **more)
+    return toy_task()
 
 
 def trained(
@@ -77,14 +44,6 @@ def trained(
 def weights(model: FCAM) -> Arrays:
     focus, classifier = (p.detach().numpy().copy() for p in model.parameters())
     return focus[0], classifier
-
-
-def bits(model: nn.Module) -> list[bytes]:
-    return [value.numpy().tobytes() for value in model.state_dict().values()]
-
-
-def untimed(rows: list[Row]) -> list[Row]:
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
 
 def gradient(paradigm: str, focus: np.ndarray, classifier: np.ndarray, segments: np.ndarray, y: int) -> Arrays:
@@ -124,10 +83,14 @@ def by_hand(task: SDCTask, phases: tuple[Phase, ...], initial: Arrays) -> Arrays
     return focus, classifier
 
 
-@pytest.mark.parametrize("paradigm", PAPER)
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_descent_equals_updates_by_hand(task: SDCTask, paradigm: str, momentum: float) -> None:
-    schedule = (phase(paradigm, epochs=2, momentum=momentum),)
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        *((phase(paradigm, 2, momentum=momentum),) for paradigm in PAPER for momentum in (0.0, 0.9)),
+        (phase("soft", 3, (0.5,)), phase("hard", 2, (0.2,))),  # fresh momentum and a learning rate of its own
+    ],
+)
+def test_descent_equals_updates_by_hand(task: SDCTask, schedule: tuple[Phase, ...]) -> None:
     expected = by_hand(task, schedule, weights(linear()))
     model, _, _ = trained(task, *schedule)
     for found, wanted in zip(weights(model), expected, strict=True):
@@ -145,17 +108,6 @@ def test_one_adam_step_moves_each_weight_by_the_learning_rate(task: SDCTask) -> 
         assert_allclose(found, start - 0.01 * mean / (np.abs(mean) + 1e-8), rtol=0, atol=1e-12)
 
 
-def test_hybrid_equals_soft_then_hard_by_hand(task: SDCTask) -> None:
-    """The hard phase starts from soft attention's weights with fresh momentum and its own learning rate."""
-    schedule = (phase("soft", 3, (0.5,)), phase("hard", 2, (0.2,)))
-    model, result, _ = trained(task, *schedule)
-    for found, wanted in zip(weights(model), by_hand(task, schedule, weights(linear())), strict=True):
-        assert_allclose(found, wanted, rtol=0, atol=1e-12)
-    soft_only, first, _ = trained(task, schedule[0])
-    assert untimed(result.history[:3]) == untimed(first.history)
-    assert bits(soft_only) != bits(model)
-
-
 def test_history_has_a_row_for_each_epoch(task: SDCTask) -> None:
     _, result, rows = trained(task, phase("soft", 3, (0.5,)), phase("hard", 2, (0.2,)))
     assert result.history == rows and result.selection == []
@@ -168,21 +120,15 @@ def test_history_has_a_row_for_each_epoch(task: SDCTask) -> None:
 
 
 @pytest.mark.parametrize("paradigm", PAPER)
-def test_measures_are_those_of_the_model(task: SDCTask, paradigm: str) -> None:
-    config = FLOAT64.model_copy(update={"batch_size": 100})
-    model, result, _ = trained(task, phase(paradigm, 1), config=config)
+@pytest.mark.parametrize(("batch_size", "rate"), [(100, 0.5), (BATCH, 1e-12)])  # one step; uneven ones that stay
+def test_measures_are_those_of_the_model(task: SDCTask, paradigm: str, batch_size: int, rate: float) -> None:
+    config = FLOAT64.model_copy(update={"batch_size": batch_size})
+    model, result, _ = trained(task, phase(paradigm, 1, (rate,)), config=config)
     for split, measured in (("train", linear()), ("validation", model), ("test", model)):
         numerics = Numerics.of(config)
         summary = evaluate(measured, task.splits[split], [paradigm], numerics)[paradigm].summary()
         for name in ("loss", "accuracy", "focus_accuracy", "saif"):  # training's are taken before its one step
-            assert result.history[0][f"{split}_{name}"] == pytest.approx(summary[name], abs=1e-12)
-
-
-def test_train_measures_weigh_instances_alike_in_uneven_batches(task: SDCTask) -> None:
-    model, result, _ = trained(task, phase("hard", 1, (1e-12,)))
-    expected = evaluate(model, task.splits["train"], ["hard"], Numerics.of(FLOAT64))["hard"].summary()
-    for name in ("loss", "accuracy", "focus_accuracy", "saif"):
-        assert result.history[0][f"train_{name}"] == pytest.approx(expected[name], abs=1e-9)
+            assert result.history[0][f"{split}_{name}"] == pytest.approx(summary[name], abs=1e-10)
 
 
 def test_truth_about_the_foreground_is_never_trained_on(task: SDCTask) -> None:
@@ -194,18 +140,13 @@ def test_truth_about_the_foreground_is_never_trained_on(task: SDCTask) -> None:
 def test_masked_equals_removed(task: SDCTask) -> None:
     padded = task
     for split, data in task.splits.items():
-        blank = torch.zeros(len(data), 1, dtype=torch.bool)
-        padded = changed(
-            padded,
-            split,
-            segments=torch.cat([data.segments[:, :1] * 0 + 39, data.segments], dim=1),
-            foreground=torch.cat([blank, data.foreground], dim=1),
-            mask=torch.cat([blank, torch.ones_like(data.foreground)], dim=1),
-        )
+        segments = torch.cat([torch.full((len(data), 1), 39, dtype=torch.int32), data.segments], dim=1)
+        foreground, mask = (functional.pad(of, (1, 0)) for of in (data.foreground, torch.ones_like(data.foreground)))
+        padded = changed(padded, split, segments=segments, foreground=foreground, mask=mask)
     for paradigm in PAPER:
         (model, plain, _), (wide, masked, _) = trained(task, phase(paradigm)), trained(padded, phase(paradigm))
-        assert_allclose(weights(wide)[0], weights(model)[0], atol=1e-12)
-        assert_allclose(weights(wide)[1], weights(model)[1], atol=1e-12)
+        for found, expected in zip(weights(wide), weights(model), strict=True):
+            assert_allclose(found, expected, atol=1e-12)
         assert masked.history[-1]["test_loss"] == pytest.approx(plain.history[-1]["test_loss"], abs=1e-12)
 
 
@@ -225,32 +166,20 @@ def test_global_random_state_and_threads_stay(task: SDCTask) -> None:
     assert torch.get_num_threads() == states[2]
 
 
-def test_candidates_share_weights_and_order_of_batches(task: SDCTask) -> None:
-    model, result, rows = trained(task, phase(rates=(0.5, 0.5)))
-    assert untimed(rows[:3]) == untimed(rows[3:])
-    assert bits(model) == bits(trained(task, phase())[0])
-    assert [row["chosen"] for row in result.selection] == [True, False]  # one of two equals, the first
-
-
 def test_learning_rate_is_chosen_on_validation(task: SDCTask) -> None:
-    rates = (1e-6, 0.5, 0.01)
-    alone = {rate: trained(task, phase(rates=(rate,))) for rate in rates}
+    """Candidates share weights and order of batches; of two equals the first is chosen."""
+    rates = (1e-6, 0.5, 0.01, 0.5)
+    alone = [trained(task, phase(rates=(rate,))) for rate in rates]
     model, result, rows = trained(task, phase(rates=rates))
-    scores = [(a[1].history[-1]["validation_accuracy"], -a[1].history[-1]["validation_loss"]) for a in alone.values()]
-    best = rates[scores.index(max(scores))]
-    assert best == 0.5 and len(rows) == 9
-    assert bits(model) == bits(alone[best][0])
-    assert untimed(result.history) == untimed(alone[best][1].history)
-    for report, rate, score in zip(result.selection, rates, scores, strict=True):
-        assert report == {
-            "phase": 0,
-            "learning_rate": rate,
-            "epochs": 3,
-            "validation_accuracy": score[0],
-            "validation_loss": -score[1],
-            "failure": "",
-            "chosen": rate == best,
-        }
+    assert untimed(rows) == untimed([row for _, each, _ in alone for row in each.history])
+    last = [each.history[-1] for _, each, _ in alone]
+    best = max(range(4), key=lambda place: (last[place]["validation_accuracy"], -last[place]["validation_loss"]))
+    assert best == 1 and bits(model) == bits(alone[1][0])
+    assert untimed(result.history) == untimed(alone[1][1].history)
+    for place, report in enumerate(result.selection):
+        measured = {name: last[place][name] for name in ("validation_accuracy", "validation_loss")}
+        chosen = {"phase": 0, "epochs": 3, "failure": "", "chosen": place == 1}
+        assert report == chosen | measured | {"learning_rate": rates[place]}
 
 
 @pytest.mark.parametrize("keep", ["last", "best"])
@@ -305,26 +234,21 @@ def poisoned(task: SDCTask, split: str, number: int) -> SDCTask:
     bank = replace(data.bank, values=torch.cat([data.bank.values, torch.full((1, D), torch.nan).double()]))
     segments = data.segments.clone()
     segments[number, 1] = 40
-    task = replace(task, splits={name: replace(d, bank=bank) for name, d in task.splits.items()})
-    return changed(task, split, segments=segments)
+    return changed(with_bank(task, bank), split, segments=segments)
 
 
 def test_nan_stops_the_run_with_the_step_named(task: SDCTask) -> None:
     place = list(np.random.default_rng([SEED, 0, 0]).permutation(N_TRAIN)).index(6)
     step = place // BATCH + 1
     assert step > 1
-    with pytest.raises(DivergenceError) as error:
-        trained(poisoned(task, "train", 6), phase("lvml", rates=(0.25,)), phase("hard"))
-    assert str(error.value) == (
-        f"the lvml loss became NaN or infinite at step {step} (phase 1 of 2, epoch 1) "
-        "with learning rate 0.25: choose a smaller one."
-    )
-    with pytest.raises(DivergenceError) as error:
-        trained(poisoned(task, "validation", 6), phase("soft"))
-    assert str(error.value) == (
-        "the soft loss became NaN or infinite on validation data (phase 1 of 1, epoch 1) "
-        "with learning rate 0.5: choose a smaller one."
-    )
+    for split, schedule, where in (
+        ("train", (phase("lvml"), phase("hard")), f"at step {step} (phase 1 of 2, epoch 1)"),
+        ("validation", (phase("lvml"),), "on validation data (phase 1 of 1, epoch 1)"),
+    ):
+        with pytest.raises(DivergenceError) as error:
+            trained(poisoned(task, split, 6), *schedule)
+        sentence = f"the lvml loss became NaN or infinite {where} with learning rate 0.5: choose a smaller one."
+        assert str(error.value) == sentence
 
 
 def test_nan_on_test_data_is_left_out_and_decides_nothing(task: SDCTask) -> None:
@@ -334,8 +258,7 @@ def test_nan_on_test_data_is_left_out_and_decides_nothing(task: SDCTask) -> None
 
 
 def test_diverged_candidate_loses_and_is_reported(task: SDCTask) -> None:
-    bank = replace(task.bank, scale=100.0)  # the first step overflows at the larger rates
-    task = replace(task, splits={name: replace(data, bank=bank) for name, data in task.splits.items()})
+    task = with_bank(task, replace(task.bank, scale=100.0))  # the first step overflows at the larger rates
     model, result, rows = trained(task, phase("hard", rates=(1e308, 1e-5)))
     assert bits(model) == bits(trained(task, phase("hard", rates=(1e-5,)))[0])
     failed, chosen = result.selection

@@ -1,0 +1,68 @@
+"""A small task of vectors with a linear model, as the tests of training and of its checkpoints share them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fcamlib.checkpoint import Row
+from fcamlib.config import Phase, Training
+from fcamlib.data.sdc import Bank, SDCData, SDCTask
+from fcamlib.fcam import FCAM
+from fcamlib.networks import classification_network, focus_network
+
+M, K, D, N_TRAIN, BATCH = 3, 5, 7, 21, 8  # the last batch of an epoch has 5 instances
+FLOAT64 = Training(batch_size=BATCH, precision="float64", device="cpu")
+
+
+def draw(bank: Bank, size: int, seed: int) -> SDCData:
+    """Foreground k from rows 4k..4k+3 of the bank, background from the last 20 rows."""
+    rng = np.random.default_rng(seed)
+    label, place = rng.integers(K, size=size), rng.integers(M, size=size)
+    segments = rng.integers(20, 40, size=(size, M)).astype(np.int32)
+    segments[np.arange(size), place] = 4 * label + rng.integers(4, size=size)
+    foreground = functional.one_hot(torch.from_numpy(place), M).bool()
+    return SDCData(bank, torch.from_numpy(segments), torch.from_numpy(label), foreground)
+
+
+def toy_task() -> SDCTask:
+    """Vectors of five classes, of which a linear model learns most."""
+    rng = np.random.default_rng(1)
+    values = 0.4 * rng.normal(size=(40, D))
+    values[np.arange(20), np.arange(20) // 4] += 1.0
+    values[20:, 5] += 1.0
+    bank = Bank(torch.from_numpy(values))
+    sizes = {"train": N_TRAIN, "validation": 20, "test": 30}
+    splits = {name: draw(bank, size, number) for number, (name, size) in enumerate(sizes.items())}
+    return SDCTask(splits, tuple("abcde"), "toy")
+
+
+def changed(task: SDCTask, split: str, **fields: Any) -> SDCTask:
+    return replace(task, splits={**task.splits, split: replace(task.splits[split], **fields)})
+
+
+def with_bank(task: SDCTask, bank: Bank) -> SDCTask:
+    return replace(task, splits={name: replace(data, bank=bank) for name, data in task.splits.items()})
+
+
+def linear(seed: int = 0) -> FCAM:
+    generator = torch.Generator().manual_seed(seed)
+    pair = focus_network("linear", (D,), generator), classification_network("linear", (D,), K, generator)
+    return FCAM(*pair).double()
+
+
+def phase(paradigm: str = "soft", epochs: int = 3, rates: tuple[float, ...] = (0.5,), **more: Any) -> Phase:
+    return Phase(paradigm=paradigm, epochs=epochs, learning_rates=rates, **more)
+
+
+def bits(model: nn.Module) -> list[bytes]:
+    return [value.numpy().tobytes() for value in model.state_dict().values()]
+
+
+def untimed(rows: list[Row]) -> list[Row]:
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
