@@ -8,7 +8,9 @@ r"""The training losses of the three attention paradigms, and of one that is eas
 | `class_logits`   | $g(\sum_j a_j x_j)$ | class logits of the attention-weighted sum of the segments       |
 | `y`              | $y$               | true label                                                         |
 
-Axes: B batch, M segments, K classes. Source of the definitions: arXiv 2307.13421, sec. 2.
+Axes: B batch, M segments, K classes. Losses are in nats: the mean over the batch, or with `reduction="none"` one per
+instance. `mask` is True for real segments: a masked one adds nothing to a loss or to any gradient, and the exponentials
+of `log_alpha` sum to 1 over the others. Source of the definitions: arXiv 2307.13421, sec. 2.
 Jensen's inequality gives LVML <= HA on every instance; both agree when M = 1 or alpha is one-hot.
 """
 
@@ -31,8 +33,6 @@ def soft_attention_loss(
 
     $$\ell_{SA} = -\log p_y\Big(\sum_j a_j x_j\Big)$$
 
-    At least 0, in nats; the mean over the batch, or with `reduction="none"` one loss per instance.
-
     Source: arXiv 2307.13421, sec. 2.
     """
     return reduced(functional.cross_entropy(class_logits, y, reduction="none"), reduction)
@@ -47,17 +47,6 @@ def hard_attention_loss(
     r"""Expected cross-entropy when one segment is drawn from the attention weights and classified.
 
     $$\ell_{HA} = -\sum_j a_j \log p_y(x_j)$$
-
-    Parameters
-    ----------
-    log_alpha : (B, M) float
-        Log attention weights; their exponentials sum to 1 over the segments that `mask` keeps.
-    log_likelihood : (B, M) float
-        Log probability of the true label from each segment alone, <= 0.
-    reduction : "mean" or "none"
-        Mean over the batch, or one loss per instance in nats.
-    mask : (B, M) bool, optional
-        True for real segments. A masked segment adds nothing to the loss or to any gradient.
 
     Source: arXiv 2307.13421, sec. 2.
     """
@@ -79,17 +68,6 @@ def lvml_loss(
     $r_j = a_j p_y(x_j) / \sum_l a_l p_y(x_l)$, where hard attention has the prior $a_j$
     (this project's derivation).
 
-    Parameters
-    ----------
-    log_alpha : (B, M) float
-        Log attention weights; their exponentials sum to 1 over the segments that `mask` keeps.
-    log_likelihood : (B, M) float
-        Log probability of the true label from each segment alone, <= 0.
-    reduction : "mean" or "none"
-        Mean over the batch, or one loss per instance in nats.
-    mask : (B, M) bool, optional
-        True for real segments. A masked segment adds nothing to the loss or to any gradient.
-
     Source: arXiv 2307.13421, sec. 2.
     """
     log_alpha, log_likelihood = _drop_padding(log_alpha, log_likelihood, mask)
@@ -107,8 +85,7 @@ def logit_mixture(
 
     LVML averages probabilities, this averages logits, a geometric mean of probabilities. The loss equals soft
     attention's where the classifier is linear, and all three losses where M = 1 or alpha is one-hot. The paper's public
-    script for HateXplain trains it under the name LVML; it is kept here to be compared. A masked segment adds nothing
-    to the sum or to any gradient.
+    script for HateXplain trains it under the name LVML; it is kept here to be compared.
 
     Source: the public scripts of arXiv 2307.13421; the statements about other losses are this project's derivation.
     """

@@ -17,7 +17,7 @@ from fcamlib.evaluation import Scores, evaluate, evaluating
 from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics
-from fcamlib.paradigms import PAPER
+from fcamlib.paradigms import PAPER, PARADIGMS
 
 FLOAT64 = Numerics(torch.device("cpu"), torch.float64)
 N, M, K, D = 11, 3, 5, 7
@@ -147,9 +147,10 @@ def test_summary_by_hand() -> None:
 @pytest.mark.parametrize("encoder", [None, nn.Tanh(), Contrast()], ids=["bare", "context-free", "contextual"])
 def test_deduplicated_equals_plain(encoder: nn.Module | None, masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fcamlib.numerics.ROWS", 5)  # divides neither the segments nor the instances
+    monkeypatch.setattr("fcamlib.numerics.BUDGET", 5_000)  # tables of class logits, and few instances at once
     model, data = mlp(encoder), vectors(masked=masked)
-    together = evaluate(model, data, numerics=FLOAT64)
-    for paradigm in PAPER:
+    together = evaluate(model, data, tuple(PARADIGMS), FLOAT64)
+    for paradigm in PARADIGMS:
         expected = plain(model, data, paradigm)
         assert_same(together[paradigm], expected)
         assert_same(evaluate(model, data, [paradigm], FLOAT64)[paradigm], expected)

@@ -1,8 +1,7 @@
-"""Threads, subnormal numbers and freed memory: set while something trains, and put back."""
+"""Threads and subnormal numbers: set while something trains, and put back."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
@@ -11,37 +10,6 @@ from torch import Tensor
 
 from fcamlib import numerics
 from fcamlib.numerics import PLAIN, reproducible
-
-# Resident megabytes of a process of its own, since what glibc is told holds for a whole process.
-HEAP = """
-import ctypes, mmap, sys
-from fcamlib import numerics
-
-def resident():
-    return int(open("/proc/self/statm").read().split()[1]) * mmap.PAGESIZE / 2**20
-
-library = ctypes.CDLL("libc.so.6")
-library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-library.free.argtypes = [ctypes.c_void_p]
-if sys.argv[1] == "kept":
-    numerics.keep_freed_memory()
-before = resident()
-blocks = [library.malloc(2**20) for _ in range(256)]  # of one megabyte, every byte written, then all freed
-for block in blocks:
-    ctypes.memset(block, 1, 2**20)
-for block in blocks:
-    library.free(block)
-print(resident() - before)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="tells glibc")
-def test_freed_memory_is_kept_where_glibc_is_told() -> None:
-    found = {}
-    for how in ("kept", "default"):
-        done = subprocess.run([sys.executable, "-c", HEAP, how], capture_output=True, text=True, check=True)
-        found[how] = float(done.stdout)
-    assert 250 < found["kept"] < 300 and found["default"] < 16
 
 
 def flushed(values: Tensor) -> list[float]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,8 @@ T_QUANTILE = {2: 12.7062, 3: 4.30265, 5: 2.77645}
 
 def a_history(num_seeds: int = 3, num_epochs: int = 8, names: Sequence[str] = PARADIGMS) -> pd.DataFrame:
     rng = np.random.default_rng(7)
-    rows = [
-        (name, seed, epoch, *rng.uniform(0.3, 0.7, 6))
-        for name in names for seed in range(num_seeds) for epoch in range(1, num_epochs + 1)
-    ]  # fmt: skip
+    keys = product(names, range(num_seeds), range(1, num_epochs + 1))
+    rows = [(*key, *rng.uniform(0.3, 0.7, 6)) for key in keys]
     columns = ["paradigm", "seed", "epoch", "accuracy", "focus_accuracy", "saif", "bleu4", "a_z", "s_y"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -39,21 +38,18 @@ def some_curves() -> dict[str, np.ndarray]:
 def a_flow(points: int = 30) -> pd.DataFrame:
     rng = np.random.default_rng(3)
     rows = []
-    for setting in ("m = 2", "m = 3"):
-        for name in PARADIGMS[:3]:
-            columns = {c: np.sort(rng.uniform(0.1, 5.0, points)) for c in ("time", "mu", "nu", "largest", "downward")}
-            columns |= {c: rng.uniform(0.5, 3.0, points) for c in ("mu_ratio", "nu_ratio")}
-            columns["alpha"] = np.sort(rng.uniform(0.01, 1.0, points))
-            rows.append(pd.DataFrame(columns).assign(setting=setting, paradigm=name))
+    for setting, name in product(("m = 2", "m = 3"), PARADIGMS[:3]):
+        columns = {c: np.sort(rng.uniform(0.1, 5.0, points)) for c in ("time", "mu", "nu", "largest", "downward")}
+        columns |= {c: rng.uniform(0.5, 3.0, points) for c in ("mu_ratio", "nu_ratio")}
+        columns["alpha"] = np.sort(rng.uniform(0.01, 1.0, points))
+        rows.append(pd.DataFrame(columns).assign(setting=setting, paradigm=name))
     return pd.concat(rows, ignore_index=True)
 
 
 def a_sweep(num_seeds: int = 3, epochs: int = 6, highest: float = 2.0) -> pd.DataFrame:
     rng = np.random.default_rng(5)
-    rows = [
-        (name, alpha, seed, epoch, 2.0 * epoch, *rng.uniform(0.5, highest, 2))
-        for name in PARADIGMS[:3] for alpha in ALPHAS for seed in range(num_seeds) for epoch in range(epochs)
-    ]  # fmt: skip
+    keys = product(PARADIGMS[:3], ALPHAS, range(num_seeds), range(epochs))
+    rows = [(*key, 2.0 * key[3], *rng.uniform(0.5, highest, 2)) for key in keys]
     return pd.DataFrame(rows, columns=["paradigm", "alpha", "seed", "epoch", "time", "loss", "incentive"])
 
 
@@ -158,15 +154,14 @@ def test_measures_are_drawn_over_the_setting_with_intervals_and_guessing() -> No
     ).sample(frac=1.0, random_state=0)  # fmt: skip
     frame.loc[(frame["m"] == 100) & (frame["paradigm"] == "lvml"), "saif"] = np.nan  # diverged
     fig = plots.measures_over(frame, "m", "segments", log=True, chance={"focus_accuracy": [0.2, 0.05, 0.01]})
-    for metric in METRICS.values():
-        for name in PARADIGMS[:3]:
-            rows = frame[frame["paradigm"] == name].dropna(subset=[metric])
-            values = [group.to_numpy() for _, group in rows.groupby("m")[metric]]
-            drawn, (bars,) = data_of(fig, f"mean-{metric}-{name}"), by_gid(fig, f"band-{metric}-{name}")
-            np.testing.assert_allclose(drawn[:, 1], [v.mean() for v in values])
-            assert np.allclose(drawn[:, 0], [5, 20, 100][: len(values)], rtol=0.06)
-            for segment, v in zip(bars.get_segments(), values, strict=True):
-                np.testing.assert_allclose(segment[:, 1], np.clip(t_interval(v)[1:], 0, 1), atol=1e-12)
+    for metric, name in product(METRICS.values(), PARADIGMS[:3]):
+        rows = frame[frame["paradigm"] == name].dropna(subset=[metric])
+        values = [group.to_numpy() for _, group in rows.groupby("m")[metric]]
+        drawn, (bars,) = data_of(fig, f"mean-{metric}-{name}"), by_gid(fig, f"band-{metric}-{name}")
+        np.testing.assert_allclose(drawn[:, 1], [v.mean() for v in values])
+        assert np.allclose(drawn[:, 0], [5, 20, 100][: len(values)], rtol=0.06)
+        ends = [np.clip(t_interval(v)[1:], 0, 1) for v in values]
+        np.testing.assert_allclose([segment[:, 1] for segment in bars.get_segments()], ends, atol=1e-12)
     assert data_of(fig, "chance-focus_accuracy")[:, 1].tolist() == [0.2, 0.05, 0.01]
     assert {"SA (n = 3)", "LVML (n = 3)", "guessing", "segments", "100"} <= set(texts_of(fig))
     assert_legible(fig)
@@ -186,12 +181,11 @@ def test_measures_are_drawn_over_the_setting_with_intervals_and_guessing() -> No
 def test_each_panel_holds_its_settings_column(draw: Callable, x: str, columns: tuple[str, str]) -> None:
     flow = a_flow()
     fig = draw(flow)
-    for row, setting in enumerate(("m = 2", "m = 3")):
-        assert fig.axes[2 * row].get_title(loc="left") == setting
-        for place, column in enumerate(columns):
-            for name in PARADIGMS[:3]:
-                rows = flow[(flow["setting"] == setting) & (flow["paradigm"] == name)]
-                assert np.allclose(data_of(fig.axes[2 * row + place], f"mean-{column}-{name}"), rows[[x, column]])
+    assert [ax.get_title(loc="left") for ax in fig.axes[:4:2]] == ["m = 2", "m = 3"]
+    for ax, (setting, column) in zip(fig.axes, product(("m = 2", "m = 3"), columns), strict=False):
+        for name in PARADIGMS[:3]:
+            rows = flow[(flow["setting"] == setting) & (flow["paradigm"] == name)]
+            assert np.allclose(data_of(ax, f"mean-{column}-{name}"), rows[[x, column]])
     if draw is plots.speed_ratios:
         assert [list(line.get_ydata()) for line in by_gid(fig, "mark")] == [[1, 1]] * 4
         assert {"at the points along the path of", "equally fast", "0.05", "0.5"} <= set(texts_of(fig))
@@ -202,11 +196,10 @@ def test_phase_portrait_shows_curves_and_training_apart() -> None:
     flow = a_flow()
     points = pd.concat([a_flow(4).assign(seed=seed) for seed in (0, 1)])
     fig = plots.phase_portrait(flow, points)
-    for ax in fig.axes:
-        for name in PARADIGMS[:3]:
-            curve, dots = (t[(t["paradigm"] == name) & (t["setting"] == ax.get_title())] for t in (flow, points))
-            assert np.allclose(data_of(ax, f"mean-nu-{name}"), curve[["mu", "nu"]])
-            assert np.allclose(data_of(ax, f"points-{name}"), dots[["mu", "nu"]])
+    for ax, name in product(fig.axes, PARADIGMS[:3]):
+        curve, dots = (t[(t["paradigm"] == name) & (t["setting"] == ax.get_title())] for t in (flow, points))
+        assert np.allclose(data_of(ax, f"mean-nu-{name}"), curve[["mu", "nu"]])
+        assert np.allclose(data_of(ax, f"points-{name}"), dots[["mu", "nu"]])
     assert "lines: closed form; marks: training, n = 2 seeds" in texts_of(fig)
     assert_legible(fig)
 
@@ -217,14 +210,14 @@ def test_fixed_focus_curves_are_means_bands_and_closed_forms() -> None:
         sweep.sample(frac=1.0, random_state=0), sweep[sweep["seed"] == 0].drop(columns="seed")
     )
     assert [ax.get_title() for ax in fig.axes[:3]] == ["SA", "HA", "LVML"]
-    for place, (measure, name) in enumerate((m, n) for m in ("loss", "incentive") for n in PARADIGMS[:3]):
-        for alpha in ALPHAS:
-            rows = sweep[(sweep["paradigm"] == name) & (sweep["alpha"] == alpha)]
-            table, ax = rows.pivot(index="epoch", columns="seed", values=measure), fig.axes[place]
-            assert np.allclose(data_of(ax, f"mean-{measure}-{alpha}")[:, 1], table.mean(axis=1))
-            assert np.allclose(data_of(ax, f"theory-{measure}-{alpha}")[:, 1], table[0])
-            half = T_QUANTILE[3] * table.std(axis=1, ddof=1) / np.sqrt(3)
-            assert np.allclose(band_of(ax, f"band-{measure}-{alpha}")[1], table.mean(axis=1) + half, rtol=1e-4)
+    panels = zip(fig.axes, product(("loss", "incentive"), PARADIGMS[:3]), strict=False)
+    for (ax, (measure, name)), alpha in product(panels, ALPHAS):
+        rows = sweep[(sweep["paradigm"] == name) & (sweep["alpha"] == alpha)]
+        table = rows.pivot(index="epoch", columns="seed", values=measure)
+        assert np.allclose(data_of(ax, f"mean-{measure}-{alpha}")[:, 1], table.mean(axis=1))
+        assert np.allclose(data_of(ax, f"theory-{measure}-{alpha}")[:, 1], table[0])
+        half = T_QUANTILE[3] * table.std(axis=1, ddof=1) / np.sqrt(3)
+        assert np.allclose(band_of(ax, f"band-{measure}-{alpha}")[1], table.mean(axis=1) + half, rtol=1e-4)
     assert {"95 % t-interval (n = 3)", "closed form", "single seeds"} <= set(texts_of(fig))
     assert_legible(fig)
     over_time = plots.fixed_focus_curves(sweep, x="time")
@@ -257,12 +250,8 @@ def test_one_steep_curve_does_not_flatten_the_others() -> None:
 
 
 def test_cost_is_drawn_over_segments_a_column_a_way() -> None:
-    rows = [
-        (p, way, m, 2.0 * m, m, 3.0 * m, 5.0 * m)
-        for p in PARADIGMS[:3]
-        for way in ("bank", "all")
-        for m in (100, 2, 20)
-    ]
+    keys = product(PARADIGMS[:3], ("bank", "all"), (100, 2, 20))
+    rows = [(p, way, m, 2.0 * m, m, 3.0 * m, 5.0 * m) for p, way, m in keys]
     costs = pd.DataFrame(rows, columns=["paradigm", "way", "num_segments", "median", "low", "high", "peak_mb"])
     costs.loc[costs["way"] == "all", "median"] *= 7
     fig = plots.cost_over_segments(costs, {"all": "all at once", "bank": "distinct segments in chunks of any size"})
@@ -274,14 +263,11 @@ def test_cost_is_drawn_over_segments_a_column_a_way() -> None:
     assert_legible(fig)
 
 
-def test_curves_of_all_epochs_are_legible() -> None:
-    assert_legible(plots.learning_curves(a_history(num_epochs=30), switch_epoch=4, title="digits"))
-    assert_legible(plots.caption_curves(a_history(), 4))
-    assert_legible(plots.saif_over_tau(some_curves(), title="digits"))
-
-
-def test_a_table_without_a_column_or_row_is_refused_in_one_sentence() -> None:
+def test_curves_of_all_epochs_are_legible_and_a_missing_column_is_one_sentence() -> None:
     with pytest.raises(UserError, match=r"^history lacks the column 'seed'; give the columns .*\.$"):
         plots.learning_curves(a_history().drop(columns="seed"))
     with pytest.raises(UserError, match=r"^history has no rows; give at least one\.$"):
         plots.learning_curves(a_history().iloc[:0])
+    assert_legible(plots.learning_curves(a_history(num_epochs=30), switch_epoch=4, title="digits"))
+    assert_legible(plots.caption_curves(a_history(), 4))
+    assert_legible(plots.saif_over_tau(some_curves(), title="digits"))

@@ -1,6 +1,6 @@
 """Pictures, series and captions: which segment is framed, whose weight stands where, and names as they are written."""
 
-from itertools import combinations
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,11 @@ def some_series(**changes: Any) -> dict[str, Any]:
     return shown | {"label_names": ("wake", "sleep"), "predictions": {"soft": [1, 1], "hard": [0, 0]}, **changes}
 
 
+def middle(image: Any) -> tuple[float, float]:
+    left, right, bottom, top = image.get_extent()
+    return (left + right) / 2, (bottom + top) / 2
+
+
 def a_caption(words: list[str], places: list[int]) -> CaptionExample:
     """A caption whose attention is mostly at one cell of a grid of 3 x 3, the one given for each word."""
     alpha = np.full((len(words), 9), 0.05)
@@ -67,28 +72,16 @@ def test_the_frame_surrounds_the_foreground_and_nothing_else(kind: str, num_segm
     fig = draw.get(kind, lambda: a_gallery(3, num_segments))()
     pictures = {image.get_gid(): image for image in fig.axes[0].images}
     assert len(pictures) == 3 * num_segments
+    levels = [float(np.asarray(image.get_array()).flat[0]) for image in pictures.values()]
+    places = [(round(top, 6), round(left, 6)) for left, _, _, top in (p.get_extent() for p in pictures.values())]
+    assert levels == sorted(levels) and places == sorted(places), "segments keep their order"
     assert len([patch for patch in fig.axes[0].patches if (patch.get_gid() or "").startswith("foreground-")]) == 3
     for instance, segment in np.argwhere(foreground):
         (frame,) = by_gid(fig, f"foreground-segment-{instance}-{segment}")
-        inside = []
-        for gid, image in pictures.items():
-            left, right, bottom, top = image.get_extent()
-            if frame.get_bbox().contains((left + right) / 2, (bottom + top) / 2):
-                inside.append(gid)
+        inside = [gid for gid, image in pictures.items() if frame.get_bbox().contains(*middle(image))]
         assert inside == [f"segment-{instance}-{segment}"]
         assert np.allclose(np.asarray(pictures[inside[0]].get_array()), segments[instance, segment, 0, 0] / 255)
     assert_legible(fig)
-
-
-def test_segments_keep_their_order_and_do_not_overlap() -> None:
-    fig = plots.sample_mosaics(*some_mosaics(2, 20), ["a", "b"])
-    extents = [image.get_extent() for image in fig.axes[0].images]
-    levels = [float(np.asarray(image.get_array()).flat[0]) for image in fig.axes[0].images]
-    assert levels == sorted(levels)
-    reading_order = [(round(top, 6), round(left, 6)) for left, _, _, top in extents]
-    assert reading_order == sorted(reading_order)
-    for (l1, r1, b1, t1), (l2, r2, b2, t2) in combinations(extents, 2):
-        assert min(r1, r2) <= max(l1, l2) or min(b1, b2) <= max(t1, t2)
 
 
 def test_bytes_and_floats_give_the_same_picture() -> None:
@@ -105,17 +98,15 @@ def test_gallery_bars_and_numbers_are_the_weights_below_their_segment(num_segmen
     images = {image.get_gid(): image.get_extent() for image in fig.axes[0].images}
     bars = {patch.get_gid(): patch for patch in fig.axes[0].patches if isinstance(patch, Rectangle)}
     texts = {tuple(np.round(text.get_position(), 6)): text for text in fig.axes[0].texts}
-    for name in PARADIGMS:
-        for instance, segment in np.ndindex(2, num_segments):
-            bar = bars[f"weight-{name}-{instance}-{segment}"]
-            left, right, bottom, _ = images[f"segment-{instance}-{segment}"]
-            weight = alpha[name][instance, segment]
-            assert bar.get_x() == pytest.approx(left) and bottom < bar.get_y() < bottom + 1.0
-            assert bar.get_width() / (right - left) == pytest.approx(weight)
-            middle = (left + (right - left) / 2, bar.get_y() + bar.get_height() / 2)
-            number = texts[tuple(np.round(middle, 6))]
-            assert number.get_text() == f"{weight:.2f}"
-            assert (number.get_fontweight() == "bold") == (segment == alpha[name][instance].argmax())
+    for name, instance, segment in product(PARADIGMS, range(2), range(num_segments)):
+        bar, weight = bars[f"weight-{name}-{instance}-{segment}"], alpha[name][instance, segment]
+        left, right, bottom, _ = images[f"segment-{instance}-{segment}"]
+        assert bar.get_x() == pytest.approx(left) and bottom < bar.get_y() < bottom + 1.0
+        assert bar.get_width() / (right - left) == pytest.approx(weight)
+        middle = (left + (right - left) / 2, bar.get_y() + bar.get_height() / 2)
+        number = texts[tuple(np.round(middle, 6))]
+        assert number.get_text() == f"{weight:.2f}"
+        assert (number.get_fontweight() == "bold") == (segment == alpha[name][instance].argmax())
 
 
 def test_gallery_marks_right_and_wrong_by_symbol() -> None:
@@ -156,8 +147,6 @@ def test_each_series_is_drawn_whole_with_its_weights_below() -> None:
         assert np.array_equal(np.round(middle), [[0, 1, 2]] * 2), "a bar stands outside its window"
     titles = [fig.axes[place].get_title(loc="left") for place in (0, 2)]
     assert titles == ["label: sleep; right: SA", "label: wake; right: HA"]
-    numbered = plots.series_attention(**some_series(label_names=()))
-    assert numbered.axes[0].get_title(loc="left").startswith("label: 1;")
 
 
 def test_word_attention_shows_the_picture_and_each_word_with_its_box_and_its_cell() -> None:

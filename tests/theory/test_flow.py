@@ -61,21 +61,6 @@ def test_solver_lies_on_the_closed_form_curve(paradigm: str, num_segments: int, 
     assert_allclose(flow.time_along(paradigm, solved.mu, num_segments, num_classes), times, rtol=1e-7)
 
 
-@pytest.mark.parametrize("paradigm", PARADIGMS)
-@pytest.mark.parametrize(("m", "c"), [(2, 2), (20, 20), (7, 1000)])
-def test_phase_curve_satisfies_its_equation_with_the_integral_by_quadrature(paradigm: str, m: int, c: int) -> None:
-    n = c - 1
-    integrands = {
-        "soft": lambda s: n * s / c,
-        "hard": lambda s: (np.exp(s) + n) * np.log(c * np.exp(s) / (np.exp(s) + n)) / c,
-        "lvml": lambda s: (np.exp(s) + n) * (np.exp(s) / (np.exp(s) + n) - 1 / c) * (np.exp(s) + n) / np.exp(s) / c,
-    }
-    for mu in (1e-3, 0.3, 1.0, 1.7, 6.0, 15.0):
-        nu = float(flow.phase_curve(paradigm, mu, m, c))
-        expected, _ = quad(integrands[paradigm], 0, mu, epsabs=0, epsrel=1e-11, limit=200)
-        assert_allclose(np.expm1(nu) / (m - 1) + nu, expected, rtol=1e-9)
-
-
 def test_dilogarithm_form_and_small_arguments() -> None:
     def integrand(s: float, c: int) -> float:
         return (np.exp(s) + c - 1) * -np.log1p((c - 1) * np.expm1(-s) / c) / c
