@@ -24,13 +24,9 @@ by its count:
 $$\mu = \frac{\sum_i c_i x_i}{\sum_i c_i}, \qquad \sigma^2 = \frac{\sum_i c_i (x_i - \mu)^2}{\sum_i c_i}$$
 
 With them, and their gradients, training equals the plain pass over every place of every instance; padding counts
-nothing. In evaluation the running statistics are used, so that a segment's scores again depend on it alone.
-
-The classification network sees weighted sums under soft attention, which vary less than segments do, and single
-segments, most of them background, under hard attention and LVML. So a classifier that is trained one way and evaluated
-the other normalises with statistics of another distribution; and where the hybrid switches to hard attention, the
-classifier's function changes at the first step, beside its loss. The running statistics follow with momentum 0.1: of
-32 steps before, less than 4 % of their weight is left.
+nothing. In evaluation the running statistics are used, so that a segment's scores again depend on it alone. Those of a
+classifier follow weighted sums under soft attention and single segments under the other losses: the hybrid's switch
+changes its function at the first step, and with momentum 0.1 the old ones have less than 4 % of their weight after 32.
 """
 
 from __future__ import annotations

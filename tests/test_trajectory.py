@@ -35,8 +35,10 @@ def script() -> Iterator[ModuleType]:
         patch.delitem(sys.modules, "course")
 
 
-def test_every_epoch_has_the_numbers_of_the_run(found: dict[str, Trajectory]) -> None:
+def test_every_epoch_has_the_numbers_of_the_run_and_epoch_zero_is_before_training(found: dict[str, Trajectory]) -> None:
     for one in found.values():
+        np.testing.assert_array_equal(one.examples["alpha"][0], found["soft"].examples["alpha"][0])
+        assert np.abs(one.examples["alpha"][0] - 0.2).max() < 0.2 < np.abs(one.examples["alpha"][-1] - 0.2).max()
         finished, trained = store.get(one.config), one.history.iloc[1:].reset_index(drop=True)
         for name in ("epoch", "phase", "paradigm", "learning_rate"):
             assert trained[name].tolist() == finished.history[name].tolist()
@@ -60,14 +62,6 @@ def test_attention_and_probabilities_are_those_that_the_cells_count(found: dict[
             hit, focus = prob.argmax(axis=1) == kept["label"], kept["foreground"][every, alpha.argmax(axis=1)]
             shares = {"accuracy": hit, "focus_accuracy": focus, "ffpt": hit & ~focus}
             assert {name: row[name] for name in shares} == {n: pytest.approx(v.mean()) for n, v in shares.items()}
-
-
-def test_epoch_zero_is_before_training(found: dict[str, Trajectory]) -> None:
-    first = found["soft"].examples
-    for one in found.values():
-        np.testing.assert_array_equal(one.examples["alpha"][0], first["alpha"][0])
-        assert np.abs(one.examples["alpha"][0] - 0.2).max() < 0.2 < np.abs(one.examples["alpha"][-1] - 0.2).max()
-    np.testing.assert_array_equal(found["hybrid"].examples["prob"][0], first["prob"][0])
 
 
 def test_the_gallery_follows_its_rules(script: ModuleType, found: dict[str, Trajectory]) -> None:

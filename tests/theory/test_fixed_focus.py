@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from math import log
 
 import numpy as np
@@ -42,28 +41,21 @@ def scalar(value: float) -> Tensor:
     return torch.tensor(value, dtype=torch.float64, requires_grad=True)
 
 
-def flow_of(paradigm: str, alpha: float, num_classes: int) -> Callable[[float, np.ndarray], list[float]]:
-    """The margin's velocity from the library's losses alone.
+@pytest.mark.parametrize("paradigm", PARADIGMS)
+@pytest.mark.parametrize(("alpha", "num_classes"), [(0.05, 7), (0.4, 2), (1.0, 7)])
+def test_margin_is_that_of_an_independent_ode(paradigm: str, alpha: float, num_classes: int) -> None:
+    """From the library's losses alone: a class's own column moves by the mean over C classes.
 
-    A class's own column moves by the mean over C classes; the margin by the difference of two entries, which share
-    the gradient in the proportion 1 : -1/(C-1).
+    The margin moves by the difference of two entries, which share the gradient in the proportion 1 : -1/(C-1).
     """
 
     def velocity(t: float, state: np.ndarray) -> list[float]:
         mu = scalar(float(state[0]))
-        (slope,) = torch.autograd.grad(
-            library_loss(paradigm, mu, torch.tensor(alpha, dtype=torch.float64), num_classes), mu
-        )
+        (slope,) = torch.autograd.grad(library_loss(paradigm, mu, scalar(alpha).detach(), num_classes), mu)
         return [-slope.item() * (1 + 1 / (num_classes - 1)) / num_classes]
 
-    return velocity
-
-
-@pytest.mark.parametrize("paradigm", PARADIGMS)
-@pytest.mark.parametrize(("alpha", "num_classes"), [(0.05, 7), (0.4, 2), (1.0, 7)])
-def test_margin_is_that_of_an_independent_ode(paradigm: str, alpha: float, num_classes: int) -> None:
     t = np.array([0.0, 0.3, 4.0, 60.0])
-    solved = solve_ivp(flow_of(paradigm, alpha, num_classes), (0, 60), [0.0], t_eval=t, rtol=1e-8, atol=1e-10)
+    solved = solve_ivp(velocity, (0, 60), [0.0], t_eval=t, rtol=1e-8, atol=1e-10)
     assert_allclose(margin(paradigm, alpha, t, num_classes), solved.y[0], rtol=1e-6, atol=1e-8)
 
 

@@ -18,12 +18,8 @@ SMALL = FlowParameters(num_segments=(5,), num_classes=(3,), end_times=(60.0,), s
 LOSSES = ("soft", "hard", "lvml")
 
 
-@pytest.fixture(scope="module")
-def training() -> pd.DataFrame:
-    return theory_tables.joint_frame(SMALL)
-
-
-def test_training_ends_near_the_flow_and_follows_its_phase_curve(training: pd.DataFrame) -> None:
+def test_training_ends_near_the_flow_and_follows_its_phase_curve() -> None:
+    training = theory_tables.joint_frame(SMALL)
     last = training[training["epoch"] == SMALL.epochs]
     assert last["time"].to_numpy() == pytest.approx(np.full(9, 60.0))
     for name, rows in last.groupby("paradigm"):
@@ -48,11 +44,8 @@ def test_smallest_sizes_give_numbers(sizes: dict[str, Any]) -> None:
     trained = theory_tables.joint_frame(experiment)
     flow = theory_tables.flow_frame(experiment.settings(), points=40)
     paths = theory_tables.flow_paths(flow) | {"SGD": theory_tables.trained_paths(trained, experiment.settings()[0])}
-    for table in (
-        theory_tables.ratio_frame(flow),
-        theory_tables.curvature_frame(flow),
-        theory_tables.claims_on(paths),
-    ):
+    ratios, curvatures = theory_tables.ratio_frame(flow), theory_tables.curvature_frame(flow)
+    for table in (ratios, curvatures, theory_tables.claims_on(paths)):
         assert len(table) and not table.isna().any(axis=None) and "nan" not in table.to_string()
 
 
@@ -63,10 +56,8 @@ def test_training_that_leaves_the_flow_is_one_sentence() -> None:
 
 
 def test_agreement_is_the_root_mean_square_distance_in_percent_of_the_closed_forms_range() -> None:
-    place = pd.DataFrame(
-        {"paradigm": "hard", "alpha": [0.2, 0.2, 1.0, 1.0], "epoch": [0, 7] * 2, "time": [0.0, 9.0] * 2}
-    )
-    exact = theory_tables.closed_form(place, 5)
+    columns = {"paradigm": "hard", "alpha": [0.2, 0.2, 1.0, 1.0], "epoch": [0, 7] * 2, "time": [0.0, 9.0] * 2}
+    exact = theory_tables.closed_form(pd.DataFrame(columns), 5)
     ranges = exact[["loss", "incentive"]].max() - exact[["loss", "incentive"]].min()
     off = {0: np.array([0.3, -0.3, 0.3, -0.3]), 1: np.array([0.0, 0.2, 0.0, -0.2])}
     seeds = [exact.assign(seed=s, **{c: exact[c] + ranges[c] * o for c in ranges.index}) for s, o in off.items()]
