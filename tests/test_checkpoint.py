@@ -148,7 +148,8 @@ def test_checkpoint_that_is_damaged_or_of_another_training_is_reported_and_costs
     other, model = coloured(task)
     config = FLOAT64.model_copy(update={"precision": "float32"})
     fit(model, other, (phase("soft", 1, (0.1,)),), config, SEED, tmp_path / "other")
-    for number, state in enumerate(({}, {"rows": [1]}, {"start": {}, "phase": 1, "candidates": [{}]})):
+    states: list[checkpoints.State] = [{}, {"rows": [1]}, {"start": {}, "phase": 1, "candidates": [{}]}]
+    for number, state in enumerate(states):
         checkpoints.save(tmp_path / str(number), state)
     for name in ("other", "0", "1", "2"):
         contents.append(((tmp_path / name).read_bytes(), "belongs to another training: this one"))

@@ -30,11 +30,8 @@ print(json.dumps([torch.backends.cpu.get_cpu_capability(), history]))
 def history_under(capability: str, threads: int) -> tuple[str, list[dict[str, float]]]:
     """The capability that torch reports and the history of a small float64 run in a process of its own."""
     environment = os.environ | {"ATEN_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": str(threads)}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(threads=threads)], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    used, history = json.loads(done.stdout)
+    command = [sys.executable, "-c", PROGRAM.format(threads=threads)]
+    used, history = json.loads(subprocess.check_output(command, env=environment, text=True))
     return used, history
 
 

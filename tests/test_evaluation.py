@@ -97,8 +97,8 @@ def test_scores_by_hand() -> None:
     """Two instances whose segments hold log attention and log probabilities of two classes."""
     alpha = [[1 / 2, 1 / 4, 1 / 4], [1 / 8, 1 / 8, 3 / 4]]
     p_first = [[1 / 4, 3 / 4, 1 / 2], [1 / 2, 3 / 4, 1 / 4]]
-    weights, first = (torch.tensor(v, dtype=torch.float64).flatten() for v in (alpha, p_first))
-    bank = Bank(torch.stack([weights, first, 1 - first], dim=1).log())
+    weight, p = (torch.tensor(v, dtype=torch.float64).flatten() for v in (alpha, p_first))
+    bank = Bank(torch.stack([weight, p, 1 - p], dim=1).log())
     foreground = torch.tensor([[False, True, False], [True, False, True]])
     segments = torch.arange(6, dtype=torch.int32).reshape(2, 3)
     model, data = FCAM(Column(0), Column(slice(1, 3))), SDCData(bank, segments, torch.tensor([0, 1]), foreground)
