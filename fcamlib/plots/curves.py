@@ -120,7 +120,7 @@ def gain_over_switch(gains: pd.DataFrame, rule: Mapping[str, float]) -> PageFigu
         for name, hue, marker in zip(names, hues, cycle("osD^vP"), strict=False)
     }
     fig, axes = panels(gains, "share", GAIN_PANELS, "share of the epochs before the switch", hue="task", looks=looks,
-                       dense=False, log="x", height=3.8)  # fmt: skip
+                       dense=False, log="x", height=4.0)  # fmt: skip
     for ax, measure in zip(axes, GAIN_PANELS, strict=True):
         low = ax.get_ylim()[0]
         ax.set_ylim(low, None)
@@ -131,7 +131,7 @@ def gain_over_switch(gains: pd.DataFrame, rule: Mapping[str, float]) -> PageFigu
     for name, look in looks.items():
         label = f"{name} (n = {gains.loc[gains['task'] == name, 'seed'].nunique()})".replace("$", r"\$")
         key.append(Line2D([], [], c=look.color, marker=look.marker, label=label))
-    return finished(fig, axes, key, ncols=3, heading="marks on the axis: where the rule switches" if rule else "")
+    return finished(fig, axes, key, ncols=2, heading="marks on the axis: where the rule switches" if rule else "")
 
 
 @styled
