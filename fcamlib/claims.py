@@ -69,7 +69,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Incentives:
-    """Incentives after training at fixed focus: rising attention (A,), at least two, and paradigm -> (R, A)."""
+    """Incentives after training at fixed focus: rising attention (A,), and paradigm -> (R, A)."""
 
     alphas: Float[np.ndarray, " A"]
     of: Mapping[str, Float[np.ndarray, "R A"]]
@@ -170,6 +170,8 @@ def _lvml_is_sure_of_both(e: Evidence) -> list[Criterion]:
 def _trend(e: Incentives, paradigm: str, sign: int) -> list[Criterion]:
     """Slope of the incentive over alpha in each seed, with and without alpha = 1; from end to end beside it."""
     label, says, values = label_of(paradigm), {1: "rise", -1: "fall"}[sign], sign * e.of[paradigm]
+    if len(e.alphas) == 1:
+        return [Criterion(f"{label}: mean {says} per unit of alpha", np.array([]), untested="there is one alpha")]
     parts, inner = {"": e.alphas <= 1}, e.alphas < 1
     if 1 < inner.sum() < len(inner):
         parts[" below alpha = 1"] = inner

@@ -13,7 +13,6 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import update_wrapper
 from itertools import groupby
 from pathlib import Path
@@ -35,14 +34,21 @@ from fcamlib.config import (
     profile_file,
     read,
 )
-from fcamlib.errors import DivergenceError, StoreError, UserError, is_out_of_memory, one_line, shown
+from fcamlib.errors import (
+    DivergenceError,
+    StoreError,
+    UserError,
+    is_out_of_memory,
+    one_line,
+    require_address_space,
+    shown,
+)
 from fcamlib.options import GROUPS, ONE_RUN, Command, group_of, known_of, option
 from fcamlib.showing import as_line_of_json, bar, in_words
 
 if TYPE_CHECKING:
     from fcamlib.store import Result
 
-ADDRESS_SPACE = 4 * 2**30  # bytes that PyTorch and a small run take
 Given = dict[str, Any]
 
 
@@ -72,19 +78,6 @@ class Commands(click.Group):
                 raise
         click.echo(f"fcam: {said}", err=True)
         ctx.exit(status)
-
-
-def require_address_space() -> None:
-    """Refuse a limit below which PyTorch's libraries end the process without a word."""
-    with suppress(ImportError):  # Windows has no such limits
-        import resource
-
-        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if 0 <= limit < ADDRESS_SPACE:
-            raise UserError(
-                f"memory is limited to {limit / 2**30:.1f} GiB of addresses (ulimit -v), and PyTorch needs "
-                f"{ADDRESS_SPACE / 2**30:.0f}: raise the limit, or remove it."
-            )
 
 
 def _show_version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:

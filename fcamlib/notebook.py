@@ -9,9 +9,12 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from fcamlib.config import Grid, Parameters
+from fcamlib.errors import require_address_space
 
 Model = TypeVar("Model", bound=Parameters)
 INJECTED = "# Parameters"  # first line of the cell in which papermill sets what the caller gave
+
+require_address_space()  # what a notebook imports next loads PyTorch
 
 
 def parameters(namespace: Mapping[str, Any], model: type[Model] = Grid) -> Model:  # type: ignore[assignment]

@@ -22,9 +22,14 @@ def checkout() -> Path | None:
     return root if (root / "pyproject.toml").is_file() and (root / "notebooks").is_dir() else None
 
 
+def expanded(path: str | Path) -> Path:
+    """`path` with the folder that ~ or ~user stands for; as it is where there is no such user."""
+    return Path(os.path.expanduser(path))
+
+
 def _folder(variable: str, name: str, fallback: Path) -> Path:
     if value := os.environ.get(variable):
-        return Path(value).expanduser().absolute()
+        return expanded(value).absolute()
     root = checkout()
     return root / name if root else fallback
 

@@ -203,8 +203,9 @@ def history_table(history: pd.DataFrame, measure: str = "focus_accuracy") -> pd.
 
 
 def switch_epoch(runs: Iterable[Result]) -> int | None:
-    """Last epoch of the hybrid's first phase, None without a hybrid."""
-    return next((run.config.phases[0].epochs for run in runs if run.config.paradigm == "hybrid"), None)
+    """Last epoch of the first phase of a hybrid, or of captioning runs, which all have two; None without them."""
+    two = (run.config for run in runs if run.config.paradigm == "hybrid" or run.config.kind == "captions")
+    return next((config.phases[0].epochs for config in two), None)
 
 
 def of_split(runs: Sequence[Result], name: str, split: str = "test") -> dict[str, NDArray[np.float64]]:

@@ -16,6 +16,7 @@ from fcamlib.verdicts import (
     bimodality,
     claims_table,
     corrected_t_test,
+    criterion_text,
     interval,
     interval_text,
     paired_test,
@@ -411,6 +412,8 @@ def test_criteria_of_the_theory_by_hand() -> None:
     for alphas in (ALPHAS / 2, np.array([0.2, 1.0])):  # all below 1; one below
         part = Incentives(alphas, {"hard": np.array([[1.0, 1.25, 3.0]])[:, : len(alphas)]})
         assert len(CLAIMS["I2"].measure(part)) == 2
+    (alone,) = CLAIMS["I2"].measure(Incentives(np.array([0.5]), {"hard": np.array([[1.0]])}))
+    assert verdict([alone]) == "not tested" and criterion_text(alone, "not tested")[0] == "there is one alpha"
     # D4, level 4: LVML passes it at 2 + 3 * 2/4 = 3.5, SA at 5 + 5 * 1/5 = 6, HA at 5 + 5 * 1.5/5.5.
     # D1, level log 4: HA passes it at 2 + 3 (level - 0.5)/1.5, SA at 2 (level - 0.01)/1.59.
     level, alpha = np.log(4), [1 / (1 + 4 * np.exp(-nu)) for nu in (3.5, 5.0, 5.2)]

@@ -366,6 +366,8 @@ def test_too_small_a_limit_of_addresses_is_one_sentence() -> None:
     done = fcam_process("run", *SMALL_OPTIONS, code=f"{limit}from fcamlib.__main__ import main\nmain()")
     said = "fcam: memory is limited to 2.9 GiB of addresses (ulimit -v), and PyTorch needs 4: raise the limit, or "
     assert (done.returncode, done.stderr) == (2, f"{said}remove it.\n")
+    in_notebook = fcam_process(code=f"{limit}from fcamlib import notebook").stderr.splitlines()[-1]
+    assert in_notebook == f"fcamlib.errors.UserError: {said.removeprefix('fcam: ')}remove it."
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])

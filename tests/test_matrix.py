@@ -16,7 +16,7 @@ from IPython.utils.capture import capture_output
 from PIL import Image
 
 from fcamlib.config import Scenes
-from fcamlib.notebook import INJECTED
+from fcamlib.notebook import INJECTED, parameters
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 TINY: dict[str, Any] = {"epochs": 2, "paradigms": "hybrid"}
@@ -27,6 +27,8 @@ ABLATION = FEW | {"epochs": 2, "num_segments": 2, "soft_shares": [0.5], "each_le
 ABLATION |= {"focus_networks": ["linear"], "classification_networks": ["linear"]}
 WINDOWS = TINY | {"window_length": 12}
 CAPTIONS = TINY | {"switch_epoch": 1}
+COCO = CAPTIONS | {"encoder": "smallcnn", "num_validation": 4, "image_size": 32}
+COCO |= dict.fromkeys(("region_dim", "attention_dim", "embedding_dim", "hidden_dim"), 8)
 # Notebook -> source -> parameters of the smallest experiment.
 SOURCES: dict[str, dict[str, dict[str, Any]]] = {
     **{name: {"digits": RUNS, "folder": RUNS} for name in ("01", "02", "03")},
@@ -34,7 +36,7 @@ SOURCES: dict[str, dict[str, dict[str, Any]]] = {
     "07": {"keywords": TINY | FEW, "text": TINY, "blind text": TINY},
     "08": {"motifs": TINY | {"num_train": 12}, "series": WINDOWS, "blind series": WINDOWS},
     "09": {"clouds": TINY | {"num_train": 12}, "bags": TINY, "blind bags": TINY},
-    "10": {"scenes": CAPTIONS, "coco": CAPTIONS | {"encoder": "smallcnn", "num_validation": 4}},
+    "10": {"scenes": CAPTIONS, "coco": COCO},
     "12": {name: RUNS | {"num_segments": [2], "soft_shares": [0.5]} for name in ("digits", "folder")},
     "13": {"digits": ABLATION, "folder": ABLATION},
 }
@@ -82,6 +84,23 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Interacti
     plt.close("all")
 
 
+def error_of(name: str, source: str, given: dict[str, Any], own: dict[str, str], shell: InteractiveShell) -> Any:
+    """What stops a notebook that is run on a source with some parameters; the kernel is this process."""
+    given = given | {"dataset": own.get(source, source)} | ({"foreground": "red,green"} if source == "folder" else {})
+    shell.reset()
+    (path,) = NOTEBOOKS.glob(f"{name}_*.ipynb")
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    place = next(i for i, cell in enumerate(cells) if "parameters" in cell.metadata.get("tags", [])) + 1
+    code = [cell.source for cell in cells]
+    code.insert(place, "\n".join([INJECTED, *(f"{key} = {value!r}" for key, value in given.items())]))
+    for lines in code:
+        with capture_output():
+            result = shell.run_cell(lines, store_history=True)
+        if error := result.error_before_exec or result.error_in_exec:
+            return error
+    return None
+
+
 @pytest.mark.parametrize(
     ("name", "source", "num_seeds"),
     [pytest.param(*case, marks=[] if case in FAST else pytest.mark.slow) for case in CASES],
@@ -89,16 +108,22 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Interacti
 def test_it_ends_in_numbers(
     name: str, source: str, num_seeds: int, own: dict[str, str], shell: InteractiveShell
 ) -> None:
-    """The kernel is this process; warnings are errors."""
-    given = SOURCES[name][source] | {"dataset": own.get(source, source), "seeds": list(range(num_seeds))}
-    if source == "folder":
-        given["foreground"] = ["red", "green"]
-    (path,) = NOTEBOOKS.glob(f"{name}_*.ipynb")
-    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
-    place = next(i for i, cell in enumerate(cells) if "parameters" in cell.metadata.get("tags", [])) + 1
-    code = [cell.source for cell in cells]
-    code.insert(place, "\n".join([INJECTED, *(f"{key} = {value!r}" for key, value in given.items())]))
-    for source_code in code:
-        with capture_output():
-            error = shell.run_cell(source_code, store_history=True).error_in_exec
-        assert error is None, f"{type(error).__name__}: {error} in\n{source_code}"
+    """Warnings are errors."""
+    given = SOURCES[name][source] | {"seeds": list(range(num_seeds))}
+    assert error_of(name, source, given, own, shell) is None
+
+
+def test_every_source_takes_what_is_left_as_it_is(
+    own: dict[str, str], shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0 and empty are each source's own value; nothing is computed."""
+
+    def checked(*given: Any) -> None:
+        parameters(*given)
+        raise InterruptedError
+
+    monkeypatch.setattr("fcamlib.notebook.parameters", checked)
+    needed = {"series": {"window_length": 12}}
+    for name, source in dict.fromkeys((name, source) for name, source, _ in CASES):
+        error = error_of(name, source, needed.get(source.split()[-1], {}), own, shell)
+        assert isinstance(error, InterruptedError), (name, source, error)

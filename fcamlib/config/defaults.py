@@ -111,6 +111,7 @@ CAPTIONS: dict[str, dict[str, Any]] = {  # the paper's, as far as its public scr
 }  # fmt: skip
 _FOCUS: dict[str, Any] = {  # nothing of a sweep looks at validation or test data; the paper's rates and epochs
     "num_validation": 1, "num_test": 1, "epochs": 100, "soft_learning_rate": 0.004, "lvml_learning_rate": 0.004,
+    "hard_learning_rate": 0.01,
 }  # fmt: skip
 SWEEPS: dict[str, dict[str, Any]] = {  # the paper's are the defaults elsewhere
     "orthogonal": {"precision": "float64", "initial": "zero"},

@@ -201,7 +201,7 @@ def category_words(
     named = {word: name for table in (built_in, extra or {}) for name, words in table.items() for word in words}
     named = {word: name for word, name in named.items() if name in categories} | own
     if words_file:
-        named |= _user_words(Path(words_file).expanduser(), categories, own)
+        named |= _user_words(paths.expanded(words_file), categories, own)
     return {word: name for word, name in named.items() if name != NONE}
 
 

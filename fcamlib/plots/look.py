@@ -142,10 +142,8 @@ def save(fig: Figure, name: str, folder: str | os.PathLike[str], provenance: Map
         for ending, part in parts.items():  # none of them where the disk is too full for all
             part.replace(target / f"{name}.{ending}")
     except OSError as error:
-        raise OSError(
-            f"the figure {name!r} cannot be written into {str(target)!r} ({error.strerror}); "
-            "choose a folder that exists or can be made and that you may write to."
-        ) from error
+        fault = f"the figure '{name}' cannot be written into '{target}' ({error.strerror})"
+        raise UserError(f"{fault}: set FCAM_FIGURES to a folder that can be written, and has room.") from None
     finally:
         for part in parts.values():
             with suppress(OSError):

@@ -172,6 +172,9 @@ def test_a_run_is_named_by_the_content_of_its_data(layout: Layout, tmp_path: Pat
     moved = task_on(source, SMALL | {"words": str(table)})
     assert moved.fingerprint != one.fingerprint
     assert caption_task(moved, 0).word_category.tolist()[7] == 1
+    for name in ("words", "weights"):
+        with pytest.raises(DataError, match=rf"^{name}='~nosuchuser' is no file: give the path of one"):
+            task_on(source, SMALL | {name: "~nosuchuser"})
     kept = pictures_hash(read_split("train2014", source)[0])
     Image.new("RGB", (80, 40), (7, 100, 201)).save(layout.picture(9))  # a file of equal name and size
     changed = task_on(source, SMALL).fingerprint
