@@ -78,7 +78,7 @@ def test_scores_just_past_one_by_rounding_count_as_one() -> None:
     assert_allclose(np.diag(focus_prediction_histogram(beyond, beyond)), [50, 0, 0, 0, 50])
 
 
-@pytest.mark.parametrize("wrong", [np.nan, 1.1, -0.1, np.inf])
+@pytest.mark.parametrize("wrong", [np.nan, 1.002, -0.002, np.inf])
 def test_values_that_are_no_probabilities_are_refused(wrong: float) -> None:
     good, bad = np.array([0.5, 0.5]), np.array([0.5, wrong])
     for measure in (saif, saif_curve, focus_prediction_histogram):
