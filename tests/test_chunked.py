@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,16 +11,13 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from fcamlib import chunked, numerics
-from fcamlib.chunked import batch_output, chunk_size, kept_of_each, saved_bytes
-from fcamlib.config import Phase, Training
+from fcamlib.chunked import batch_output, chunk_size, kept_of_each
 from fcamlib.cost import PeakMemory
-from fcamlib.data.sdc import Bank, SDCData, SDCTask, distinct
+from fcamlib.data.sdc import Bank, SDCData, distinct
 from fcamlib.encoders import FeatureMLP
-from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM, FCAMOutput, TableOutput
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics
-from fcamlib.training import fit
 
 N, B, M, K, D = 23, 7, 11, 5, 6
 FLOAT64 = Numerics(torch.device("cpu"), torch.float64)
@@ -69,22 +65,16 @@ def network(encoder: str = "") -> FCAM:
     return FCAM(*pair, encoder=made).double()
 
 
-@pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Asks for chunks wherever more than one segment is evaluated."""
-
-    def set_small() -> None:
-        monkeypatch.setattr(numerics, "ROWS", 1)
-        monkeypatch.setattr(numerics, "BUDGET", 15_000)
-        monkeypatch.setattr(chunked, "_KEPT", type(chunked._KEPT)())
-
-    return set_small
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask for chunks wherever more than one segment is evaluated, and for tables of class logits."""
+    monkeypatch.setattr(numerics, "ROWS", 1)
+    monkeypatch.setattr(numerics, "BUDGET", 15_000)
+    monkeypatch.setattr(chunked, "_KEPT", type(chunked._KEPT)())
 
 
-def gradients(model: FCAM, data: SDCData, paradigm: str) -> list[Tensor]:
-    output = batch_output(model, data, paradigm, FLOAT64)
-    each = output.loss(paradigm, data.label, "none")
-    mean = output.loss(paradigm, data.label)
+def results_of(output: FCAMOutput, model: FCAM, data: SDCData, paradigm: str) -> list[Tensor]:
+    """Losses, log probabilities and gradients of a pass."""
+    each, mean = output.loss(paradigm, data.label, "none"), output.loss(paradigm, data.label)
     assert_close(each.mean(), mean, rtol=1e-12, atol=0)
     return [each.detach(), output.log_prob(paradigm).detach(), *torch.autograd.grad(mean, list(model.parameters()))]
 
@@ -93,22 +83,19 @@ def gradients(model: FCAM, data: SDCData, paradigm: str) -> list[Tensor]:
 @pytest.mark.parametrize("encoder", ["", "mlp", "neighbours"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_chunks_give_the_gradients_of_one_piece(
-    small_chunks: Callable[[], None], paradigm: str, encoder: str, masked: bool
+    monkeypatch: pytest.MonkeyPatch, paradigm: str, encoder: str, masked: bool
 ) -> None:
     model, data = network(encoder), vectors(masked=masked)
     rows, places = distinct(data.segments)
     whole = model(data.bank.rows(rows, torch.float64), places, paradigm, data.mask)
-    loss = whole.loss(paradigm, data.label)
-    expected = [
-        whole.loss(paradigm, data.label, "none").detach(),
-        whole.log_prob(paradigm).detach(),
-        *torch.autograd.grad(loss, list(model.parameters())),
-    ]
-    small_chunks()
+    expected = results_of(whole, model, data, paradigm)
+    small_chunks(monkeypatch)
     size = chunk_size(model, data, len(rows), paradigm, FLOAT64)
     assert size is not None and 1 <= size < (len(data) if encoder == "neighbours" else len(rows)) / 2
     sizes = []
-    for found, wanted in zip(gradients(model, data, paradigm), expected, strict=True):
+    output = batch_output(model, data, paradigm, FLOAT64)
+    assert isinstance(output, TableOutput) == (encoder != "neighbours" and paradigm != "soft")
+    for found, wanted in zip(results_of(output, model, data, paradigm), expected, strict=True):
         assert (found - wanted).abs().max() <= 1e-10 * wanted.abs().max() + 1e-15
         sizes.append(wanted.abs().max().item())
     assert sum(size < 1e-6 for size in sizes) == 1  # the focus model's last bias, which changes no attention weight
@@ -121,41 +108,10 @@ def test_small_batches_take_the_pass_in_one_piece_bit_for_bit(paradigm: str) -> 
     before = model(data.bank.rows(rows, torch.float64), places, paradigm, data.mask)
     now = batch_output(model, data, paradigm, FLOAT64)
     assert chunk_size(model, data, len(rows), paradigm, FLOAT64) is None and type(now) is FCAMOutput
-    results = [torch.autograd.grad(o.loss(paradigm, data.label), list(model.parameters())) for o in (before, now)]
-    for one, other in zip(*results, strict=True):
-        assert torch.equal(one, other)
+    assert all(map(torch.equal, *(results_of(output, model, data, paradigm) for output in (before, now))))
 
 
-@each_paradigm
-def test_training_and_evaluation_in_chunks_end_where_one_piece_does(
-    small_chunks: Callable[[], None], monkeypatch: pytest.MonkeyPatch, paradigm: str
-) -> None:
-    data = vectors(batch=20)
-    task = SDCTask(dict.fromkeys(("train", "validation", "test"), data), tuple("abcde"), "vectors")
-    config = Training(batch_size=8, precision="float64", device="cpu")
-    phase = Phase(paradigm=paradigm, epochs=2, learning_rates=(0.3,))
-    results = []
-    for small in (False, True):
-        if small:
-            small_chunks()
-        model = network("mlp")
-        history = fit(model, task, (phase,), config, seed=2).history
-        scores = evaluate(model, data, PARADIGMS, FLOAT64)
-        results.append((model, history, scores))
-    (one, history, scores), (other, chunked_history, chunked_scores) = results
-    for ours, theirs in zip(other.parameters(), one.parameters(), strict=True):
-        assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
-    for row, chunked_row in zip(history, chunked_history, strict=True):
-        for name in ("train_loss", "train_accuracy", "validation_loss", "test_loss"):
-            assert chunked_row[name] == pytest.approx(row[name], rel=1e-9)
-    for name in PARADIGMS:
-        for field in ("a_z", "s_y", "loss", "prob"):
-            np.testing.assert_allclose(
-                getattr(chunked_scores[name], field), getattr(scores[name], field), rtol=1e-8, atol=1e-12
-            )
-
-
-@each_paradigm
+@pytest.mark.parametrize("paradigm", ["soft", "hard"])
 def test_ten_thousand_segments_fit_where_a_hundred_do(monkeypatch: pytest.MonkeyPatch, paradigm: str) -> None:
     """Peak bytes of tensors in forward and backward pass: bounded in chunks, a hundred times as much in one piece."""
     monkeypatch.setattr(numerics, "BUDGET", 2**20)
@@ -194,22 +150,6 @@ def test_peak_memory_counts_storages_once_and_until_they_are_freed() -> None:
         assert memory.live == 8000  # the view holds it
         del view, second
         assert (memory.live, memory.peak) == (0, 12000)
-
-
-def test_saved_bytes_count_a_storage_once_and_leave_out_parameters() -> None:
-    weight = torch.randn(3, 4, requires_grad=True)
-    segments = torch.randn(5, 4)
-    assert saved_bytes(lambda: segments @ weight.T, [weight]) == segments.nbytes
-    assert saved_bytes(lambda: segments @ weight.T) == segments.nbytes  # segments have no gradient
-    hidden = segments.requires_grad_()
-    assert saved_bytes(lambda: (hidden @ weight.T) + (hidden @ weight.T), [weight]) == segments.nbytes
-
-
-def test_table_of_logits_is_taken_where_places_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, data = network(), vectors()
-    assert type(batch_output(model, data, "hard", FLOAT64)) is FCAMOutput
-    monkeypatch.setattr(numerics, "BUDGET", 128 * (B * M * K - 1))
-    assert type(batch_output(model, data, "hard", FLOAT64)) is TableOutput
 
 
 def test_a_gpu_evaluates_the_bank_where_it_is_smaller_than_the_batch() -> None:
