@@ -204,7 +204,7 @@ def history_table(history: pd.DataFrame, measure: str = "focus_accuracy") -> pd.
 
 def switch_epoch(runs: Iterable[Result]) -> int | None:
     """Last epoch of the first phase of a hybrid, or of captioning runs, which all have two; None without them."""
-    two = (run.config for run in runs if run.config.paradigm == "hybrid" or run.config.kind == "captions")
+    two = (run.config for run in runs if run.config.paradigm == "hybrid" or run.config.group == "captions")
     return next((config.phases[0].epochs for config in two), None)
 
 
