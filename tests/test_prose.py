@@ -62,7 +62,7 @@ BANNED = (
     r"\bno shortage of\b", r"\bWhere no run\b", r"\bholds emptily\b", r"\bloses its meaning\b", r"\bis content\b",
     r"\d %", r"\*\*Reading\.\*\*", r"\bTry it\b", r"\bas (?:often|good|much) below as above\b",
 )  # fmt: skip
-LATER = {"10_captions.ipynb", "11_cost_of_attention.ipynb", "claims.md", "map.md", "data_captions.md", "train.md"}
+LATER = {"11_cost_of_attention.ipynb", "claims.md", "map.md", "data_captions.md", "train.md"}
 
 
 def pages() -> dict[str, str]:
