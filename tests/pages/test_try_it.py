@@ -14,13 +14,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-OLD = ("11_cost_of_attention",)  # still with a box "Try it"
 BOX = re.compile(r":::\{admonition\} Run this page\n:class: dropdown run-page\n\n.+?\n\n```bash\n(.*)\n```\n:::", re.S)
 EXERCISE = re.compile(r"\*\*\d\.\*\* .+?\n\n:::\{admonition\} Solution\n:class: dropdown\n\n.+?\n:::", re.S)
 
-each_page = pytest.mark.parametrize(
-    "path", [path for path in NOTEBOOKS if path.stem not in OLD], ids=lambda path: path.stem
-)
+each_page = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
 def prose(path: Path) -> list[str]:
