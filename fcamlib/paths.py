@@ -62,8 +62,8 @@ def commit() -> str:
         return ""
     try:
         git = ["git", "-C", str(root)]
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)
-        changed = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True, timeout=10)
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=60)
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return commit.stdout.strip()[:12] + ("+" if changed.returncode == 1 else "") if commit.returncode == 0 else ""
