@@ -53,9 +53,10 @@ def outputs(executed: NotebookNode) -> Iterator[dict[str, Any]]:
 def run(source: Path, folder: Path, parameters: dict[str, Any] | None = None) -> NotebookNode:
     """`source` executed by papermill in `folder`."""
     options: dict[str, Any] = {"kernel_name": "python3", "cwd": folder, "progress_bar": False}
-    if sys.platform != "win32":  # two kernels that start at once may be told to use one port
-        options["config"] = Config(KernelManager={"transport": "ipc"})
-    return papermill.execute_notebook(source, None, parameters, **options)
+    with tempfile.TemporaryDirectory(prefix="fcam-") as sockets:
+        if sys.platform != "win32":  # over TCP, two kernels that start at once may be told to use one port
+            options["config"] = Config(KernelManager={"transport": "ipc", "ip": f"{sockets}/kernel"})
+        return papermill.execute_notebook(source, None, parameters, **options)
 
 
 def refresh(path: Path) -> None:

@@ -37,6 +37,11 @@ def notes(text: str) -> list[dict[str, str]]:
     return [match.groupdict() | {"rerun": html.unescape(match["rerun"] or "")} for match in NOTE.finditer(text)]
 
 
+def as_text(parameters: dict[str, Any]) -> dict[str, str]:
+    """Parameters as a shell or a profile writes them: 5 and "5" are one value, as are [0, 1] and "0,1"."""
+    return {name: ",".join(map(str, v)) if isinstance(v, list) else str(v) for name, v in parameters.items()}
+
+
 def built(name: str) -> list[dict[str, str]]:
     """The notes of an executed notebook that is a page of the book."""
     path = BOOK / f"{name}.ipynb"
@@ -59,7 +64,8 @@ def test_every_figure_says_how_it_was_made_and_its_command_gives_the_parameters_
         assert ORIGIN.sub("", note["made"]).count("commit") == 0, note["made"]
         if note["rerun"].startswith("papermill"):
             path, given = papermill_reads(note["rerun"])
-            assert path == note["path"] and own | given == own | ledger.parameters_of(BOOK / f"{name}.ipynb")
+            wanted = own | ledger.parameters_of(BOOK / f"{name}.ipynb")
+            assert path == note["path"] and as_text(own | given) == as_text(wanted)
         record = json.loads((ROOT / "figures" / f"{note['figure']}.json").read_text("utf-8"))
         kept = [entry for entry in record["computed"] if entry["recorded"]]
         assert bool(kept) == ("recorded" in note["made"])

@@ -142,15 +142,16 @@ def test_five_epochs_end_where_the_library_ends(bare: Page, paradigm: str, m: in
         assert measures[name] == pytest.approx(known[name], abs=1e-8), name
 
 
-def test_over_ten_seeds_the_default_setting_ends_within_the_library_s_range(bare: Page, data: str) -> None:
+@pytest.mark.parametrize("seeds", [3, pytest.param(10, marks=pytest.mark.slow)])
+def test_the_default_setting_ends_within_the_library_s_range(bare: Page, data: str, seeds: int) -> None:
     """The mean over seeds lies between the library's runs, and within four standard errors of their mean."""
     digits = json.loads(data[data.index(">") + 1 : data.rindex("<")])["digits"]
-    ends = [bare.evaluate("a => whole(...a)", [digits, seed]) for seed in range(10)]
+    ends = [bare.evaluate("a => whole(...a)", [digits, seed]) for seed in range(seeds)]
     for name, measure in product(PARADIGMS, ("accuracy", "focus_accuracy", "saif")):
         known = RUNS[(RUNS["paradigm"] == name) & (RUNS["epoch"] == 20)][measure].to_numpy()
         found = np.array([end[name][measure] for end in ends])
         assert len(known) == 10 and known.min() <= found.mean() <= known.max(), (name, measure)
-        spread = np.hypot(known.std(ddof=1), found.std(ddof=1)) / np.sqrt(10)
+        spread = known.std(ddof=1) * np.sqrt(1 / len(known) + 1 / seeds)
         assert abs(found.mean() - known.mean()) < 4 * spread, (name, measure)
 
 
