@@ -276,7 +276,7 @@ def sweep(given: Given) -> Sequence[Config]:
 def caption(given: Given) -> Sequence[Config]:
     """Train a captioning model with attention over regions.
 
-    The model attends to regions of a picture anew for every word. Every paradigm has two phases: soft attention twice,
+    The model attends to regions of a picture again for every word. Every paradigm has two phases: soft attention twice,
     hard attention twice, and the hybrid soft then hard, from the weights that soft attention has after its first phase.
     A run that was interrupted goes on from its last checkpoint.
 

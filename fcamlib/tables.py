@@ -318,14 +318,14 @@ def gain_table(history: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def seed_gains(history: pd.DataFrame) -> pd.DataFrame:
-    """The hybrid's gain on the better of SA and HA in each seed, for `plots.gain_over_switch`."""
-    parts = [
-        pd.DataFrame({"share": share, "saif": saif.values, "accuracy": accuracy.values})
-        .rename_axis("seed")
-        .reset_index()
-        for (share,), (saif, accuracy) in hybrid_gains(history, ["soft_share"]).items()
-    ]
-    return pd.concat(parts, ignore_index=True)
+    """The hybrid's gain on the better of SA and HA in each seed that has both, for `plots.gain_over_switch`."""
+    measures = ["saif", "accuracy"]
+    rows = history.dropna(subset=measures)
+    others = rows[rows["paradigm"].isin(["soft", "hard"])].groupby("seed")
+    best = others[measures].max()[others["paradigm"].nunique() == 2]
+    hybrid = rows[rows["paradigm"] == "hybrid"].set_index("seed")
+    gains = hybrid[measures].astype(float) - best.reindex(hybrid.index)
+    return gains.assign(share=hybrid["soft_share"].astype(float)).dropna().reset_index()
 
 
 def rows_at(runs: Iterable[Result], epoch: int) -> pd.DataFrame:

@@ -166,6 +166,8 @@ def test_gains_over_the_switch_come_from_what_is_stored(runs: list[Result]) -> N
         (found,) = gains.loc[gains["seed"] == seed, "accuracy"]
         assert found == pytest.approx(of_seed["hybrid"] - max(of_seed["soft"], of_seed["hard"]), abs=1e-12)
     assert gains["share"].eq(2 / 3).all()
+    lost = rows[(rows["seed"] != 0) | (rows["paradigm"] != "hard")]  # seed 0 has no HA: the other keeps its number
+    assert tables.seed_gains(lost)["seed"].tolist() == [1]
 
 
 def test_the_rule_switches_at_the_first_loss_below_a_share_of_guessing(runs: list[Result]) -> None:

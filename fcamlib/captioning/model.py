@@ -1,4 +1,4 @@
-r"""Captioning with attention over regions of a picture, attending anew for every word.
+r"""Captioning with attention over regions of a picture, attending again for every word.
 
 At each word the decoder scores the regions with its state, forms a context from them, feeds the context and the word
 before it to an LSTM, and predicts the next word from the new state. The paradigms differ in the context alone:
