@@ -1,6 +1,7 @@
 """Sphinx extension: what the theme leaves undone in the written pages, for weight, steadiness and keyboards.
 
 - Its icons come twice, as a font and as a script of 1.5 MB: the script goes.
+- Every page loads the search index, which the search page alone uses.
 - An image without a size moves the text below it when it arrives: each gets the size of its file.
 - The arrow that opens a part of the sidebar has no name.
 - The parameters of a long signature stand in a list of definitions that defines nothing.
@@ -25,6 +26,7 @@ from fcamlib import paths
 from fcamlib.paradigms import label_of
 
 ICON_SCRIPT = re.compile(r"\s*<!-- So that users can add custom icons -->\s*<script[^>]*fontawesome\.js[^>]*></script>")
+SEARCH_SCRIPT = re.compile(r'\s*<script src="[^"]*(?:searchtools|language_data|searchindex)\.js"></script>')
 IMAGE = re.compile(r"<img\b[^>]*>")
 SOURCE = re.compile(r'\bsrc="([^"]+)"')
 VIEW_BOX = re.compile(r'<svg\b[^>]*?\bviewBox="\s*\S+\s+\S+\s+([\d.]+)\s+([\d.]+)', re.S)
@@ -116,6 +118,7 @@ def finish_pages(app: Sphinx, exception: Exception | None) -> None:
     for file in (file for file in site.rglob("*.html") if "_static" not in file.parts):
         depth = len(file.relative_to(site).parts) - 1
         page = finished(file.read_text("utf-8"), file.parent)
+        page = page if file.stem == "search" else SEARCH_SCRIPT.sub("", page)
         page = TERM.sub(lambda link: f'{link[1]} title="{terms.get(link[2], "")}"', page)
         page = NOTE.sub(lambda note: with_files(note, site, depth), page)  # noqa: B023
         file.write_text(page, "utf-8")
