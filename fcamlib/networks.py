@@ -175,9 +175,10 @@ def _conv1d(shape: Shape, out_dim: int) -> list[nn.Module]:
 
 def _require(name: str, shape: Shape, needed: Shape) -> None:
     if shape != needed:
+        resize = "set image_size to the network's, or " if len(shape) == len(needed) else ""
         raise UserError(
             f"segments of shape {shape} do not fit the {name} networks, which take {needed}: "
-            "set image_size to the network's, or choose the network 'mlp' or 'linear'."
+            f"{resize}choose the network 'mlp' or 'linear'."
         )
 
 

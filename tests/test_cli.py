@@ -219,6 +219,8 @@ MISTAKES = {
     "leave image_size out.",
     ("run", "--focus-network", "cifar10"): "segments of shape (1, 8, 8) do not fit the CIFAR networks, which take "
     "(3, 32, 32): set image_size to the network's, or choose the network 'mlp' or 'linear'.",
+    ("sweep", "--classification-network", "digits"): "segments of shape (21,) do not fit the digits networks, which "
+    "take (1, 8, 8): choose the network 'mlp' or 'linear'.",
     ("grid", "--seeds", "0,-1"): "seeds='-1' is not allowed: give 0 or more (each draws instances, initial "
     "weights and batch order).",
     ("grid", "none.yaml"): "the profile 'none.yaml' is missing: give the path of a YAML file of parameters.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch.testing import assert_close
 
-from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask, distinct, every_occurrence
+from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask, by_split, distinct, every_occurrence
 
 SEGMENTS = torch.tensor([[4, 0, 4], [1, 3, 0]], dtype=torch.int32)
 
@@ -50,6 +51,23 @@ def test_rows_are_scaled_and_words_stay_whole_numbers() -> None:
     words = Bank(torch.tensor([0, 1, 30_000_001]), words=True)  # float32 has no such number
     rows = words.rows(torch.tensor([2, 0, 2], dtype=torch.int32), torch.float32)
     assert words.segment_shape == () and rows.dtype == torch.int64 and rows.tolist() == [30_000_001, 0, 30_000_001]
+
+
+def test_instances_of_each_split_are_padded_to_its_longest() -> None:
+    """Segments come in any order, of an instance in their own; the bank's row of a segment is free."""
+    owner = np.array([3, 0, 2, 0, 3, 1, 3])
+    rows, truth = np.array([11, 12, 13, 14, 15, 16, 17]), np.array([0, 1, 1, 0, 0, 1, 1], dtype=bool)
+    split = np.array(["train", "test", "validation", "train"])
+    splits = by_split(Bank(torch.zeros(20, 2)), rows, owner, truth, np.array([5, 6, 7, 8]), split)
+    train = splits["train"]
+    assert train.label.tolist() == [5, 8] and train.mask is not None
+    assert train.mask.tolist() == [[True, True, False], [True, True, True]]
+    assert train.segments[train.mask].tolist() == [12, 14, 11, 15, 17]
+    assert train.foreground.tolist() == [[True, False, False], [False, False, True]]
+    for name, row, label in (("validation", 13, 7), ("test", 16, 6)):
+        one = splits[name]
+        assert (one.segments.tolist(), one.label.tolist(), one.foreground.tolist()) == ([[row]], [label], [[True]])
+        assert one.mask is None  # nothing is padded
 
 
 def test_take_keeps_what_belongs_together(data: SDCData) -> None:
