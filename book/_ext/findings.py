@@ -78,23 +78,39 @@ def shown_tasks() -> dict[str, list[Any]]:
 
 
 def numbers(found: Mapping[str, list[Any]]) -> dict[str, Any]:
-    """What prose quotes, as text: by task SAIF, accuracy, gain of the hybrid, seeds, verdict, and shares that are sure.
+    """What prose quotes, as text, by task: SAIF, accuracy, gain of the hybrid, early lead of SA on HA, seeds, and more.
 
     Measures are those at the end of training; a gain is over the better of SA and HA in the same seed.
     """
-    quoted: dict[str, Any] = {name: {} for name in ("saif", "accuracy", "gain", "h1", "seeds", "sure")}
+    quoted: dict[str, Any] = {name: {} for name in ("saif", "accuracy", "gain", "lead", "h1", "seeds", "sure")}
     for key, runs in found.items():
         evidence, criteria = tables.evidence(runs), tables.criteria(runs, ["H1"])["H1"]
         for name, of in (("saif", evidence.saif), ("accuracy", evidence.accuracy)):
             quoted[name][key] = {paradigm: f"{values.mean():.2f}" for paradigm, values in of.items()}
-        signed = [f"{c.values.mean():+.3f}".replace("-", "\u2212") for c in criteria]
-        quoted["gain"][key] = dict(zip(("saif", "accuracy"), signed, strict=True))
+        quoted["gain"][key] = dict(zip(("saif", "accuracy"), (signed(c.values.mean()) for c in criteria), strict=True))
+        if lead := tables.criteria(runs, ["D1"]).get("D1"):
+            quoted["lead"][key] = signed(lead[0].values.mean())
         quoted["h1"][key], quoted["seeds"][key] = tables.verdict(criteria), str(len(evidence.saif["hybrid"]))
         shares = {name: evidence.shares(name) for name in evidence.confidence}
         quoted["sure"][key] = {
             name: {part: f"{100 * values.mean():.0f}%" for part, values in of.items()} for name, of in shares.items()
         }
     return quoted
+
+
+def early_switch() -> dict[str, str]:
+    """What the hybrid gains on HateXplain with the earliest switch tried, after 150 epochs at one learning rate."""
+    found = [run for run in store.every(Run, recorded=True) if run.config.data.source == "hatexplain"]
+    alike = [run for run in found if all(phase.learning_rates == (0.1,) for phase in run.config.phases)]
+    rows = tables.rows_at([run for run in alike if len(run.config.phases) == 1 or run.config.steps == 150], 150)
+    gains = tables.seed_gains(rows)
+    first = gains[gains["share"] == gains["share"].min()].mean()
+    return {"epoch": f"{150 * first['share']:.0f}"} | {name: signed(first[name]) for name in ("saif", "accuracy")}
+
+
+def signed(value: float) -> str:
+    """A difference with its sign."""
+    return f"{value:+.3f}".replace("-", "\u2212")
 
 
 def agreement() -> dict[str, str]:
@@ -202,7 +218,7 @@ def duration(value: float) -> str:
 def main(folder: Path) -> None:
     """Write the numbers, the three parts of pages and the two pictures."""
     found = shown_tasks()
-    quoted = numbers(found) | {"theory": agreement()}
+    quoted = numbers(found) | {"theory": agreement(), "early": early_switch()}
     (folder / "numbers.json").write_text(json.dumps(quoted, indent=1, ensure_ascii=False) + "\n", "utf-8")
     (folder / "findings.md").write_text(findings(folder, found), "utf-8")
     (folder / "benchmark.md").write_text(benchmarks(), "utf-8")
