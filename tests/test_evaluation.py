@@ -13,7 +13,7 @@ from scipy import special
 from torch import Tensor, nn
 
 from fcamlib.data.sdc import Bank, SDCData, every_occurrence
-from fcamlib.evaluation import Scores, evaluate, evaluating
+from fcamlib.evaluation import EPOCH_MEASURES, Meter, Scores, evaluate, evaluating
 from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics
@@ -136,11 +136,17 @@ def test_summary_by_hand() -> None:
     outcomes = {"ftpt": 0.4, "ffpt": 0.2, "ftpf": 0.2, "ffpf": 0.2}
     assert scores.summary() == pytest.approx(expected | outcomes)
     # Where only the first two have a known foreground, focus and outcomes are theirs; accuracy and loss are all five's.
-    two = replace(scores, has_foreground=np.array([True, True, False, False, False])).summary()
+    two = replace(scores, has_foreground=np.array([True, True, False, False, False]))
     expected = {"loss": 2.0, "accuracy": 0.6, "focus_accuracy": 1.0, "saif": 0.5, "a_z": 1.71 / 2, "a_z_high": 1.0}
-    assert two == pytest.approx(expected | {"ftpt": 0.5, "ffpt": 0.0, "ftpf": 0.5, "ffpf": 0.0})
-    none = replace(scores, has_foreground=np.zeros(5, dtype=bool)).summary()
-    assert none == pytest.approx({"loss": 2.0, "accuracy": 0.6})
+    assert two.summary() == pytest.approx(expected | {"ftpt": 0.5, "ffpt": 0.0, "ftpf": 0.5, "ffpf": 0.0})
+    none = replace(scores, has_foreground=np.zeros(5, dtype=bool))
+    assert none.summary() == pytest.approx({"loss": 2.0, "accuracy": 0.6})
+    for whole in (scores, two, none):  # in training they are added up batch by batch
+        meter = Meter(torch.device("cpu"))
+        for part in (slice(2), slice(2, None)):
+            meter.add(Scores(**{f.name: torch.from_numpy(getattr(whole, f.name)[part]) for f in fields(Scores)}))
+        summary = whole.summary()
+        assert meter.means() == pytest.approx({name: summary[name] for name in EPOCH_MEASURES if name in summary})
 
 
 @pytest.mark.parametrize("masked", [False, True])

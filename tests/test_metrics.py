@@ -111,10 +111,11 @@ def test_auc_counts_pairs_in_the_right_order_ties_half() -> None:
 
 
 def test_calibration_error_is_the_weighted_gap_of_each_bin() -> None:
-    prob = np.array([[0.95, 0.05], [0.08, 0.92], [0.35, 0.65], [0.39, 0.61], [1.0, 0.0]])
-    label = np.array([0, 1, 1, 0, 1])
-    high, middle = abs((0.95 - 1) + (0.92 - 1) + (1.0 - 0)), abs((0.65 - 1) + (0.61 - 0))
-    assert calibration_error(prob, label) == pytest.approx((high + middle) / 5)
+    prob = np.array([[0.95, 0.05], [0.08, 0.92], [0.35, 0.65], [0.39, 0.61], [0.31, 0.69], [1.0, 0.0], [0.5, 0.5]])
+    label = np.array([0, 1, 1, 0, 1, 1, 0])
+    # From 0.9 on too sure, from 0.6 to 0.7 not sure enough, and 0.5 alone: gaps of opposite sign do not cancel.
+    high, middle, low = (0.95 - 1) + (0.92 - 1) + (1.0 - 0), (0.65 - 1) + (0.61 - 0) + (0.69 - 1), 0.5 - 1
+    assert calibration_error(prob, label) == pytest.approx((high - middle - low) / 7)
     assert calibration_error(np.eye(2)[[0, 1, 1]], np.array([0, 1, 1])) == 0
     assert calibration_error(np.array([[1 + 1e-7, 0.0]]), np.array([0])) == 0, "past one by rounding"
 
