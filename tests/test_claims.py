@@ -134,7 +134,8 @@ def test_the_seeds_that_an_open_row_would_need() -> None:
     found = on(seeds(0.01)).seeds_needed
     assert on(seeds(0.31), bound=0.3).seeds_needed == found == on(seeds(0.29), bound=0.3).seeds_needed
     assert on(seeds(0.0)).seeds_needed == 1001 and on(seeds(1.0, number=2)).seeds_needed == 5
-    assert on(seeds(0.00098125)).seeds_needed == 1000, "the last that is counted"
+    last = on(seeds(0.00098125))
+    assert last.seeds_needed == 1000 and criterion_text(last, "inconclusive")[3] == "1000", "the last that is counted"
     for unknown in (on(np.array([1.0])), on(seeds(0.01), untested="short"), on(seeds(0.01), is_exact=True)):
         assert unknown.seeds_needed is None
 
@@ -167,9 +168,10 @@ def test_text_shows_intervals_ranges_and_single_values() -> None:
         on(seeds(0.01), -0.01),
         on(seeds(0.01)),
     ]
-    table = claims_table({"a": {"H1": criteria, "D1": []}, "b": {"D1": [on(seeds(1.0))]}}).reset_index()
+    measured = {"a": {"H1": criteria, "D1": []}, "b": {"D1": [on(seeds(1.0))]}, "c": {"D1": [on(seeds(-1.0))]}}
+    table = claims_table(measured).reset_index()
     assert table[["id", "on", "verdict"]].agg("/".join, axis=1).tolist() == [
-        *["H1/a/not tested"] * 7, "D1/a/not tested", "D1/b/supported"
+        *["H1/a/not tested"] * 7, "D1/a/not tested", "D1/b/supported", "D1/c/contradicted"
     ]  # fmt: skip
     shown = table[["criterion", "value", "needs", "n", "n needed"]].agg("|".join, axis=1).tolist()
     assert shown == [
@@ -182,6 +184,7 @@ def test_text_shows_intervals_ranges_and_single_values() -> None:
         f"inconclusive|0.010 [-0.010, 0.030]|> 0|5|{criteria[-1].seeds_needed}",
         "||||",
         "supported|1.000 [0.980, 1.020]|> 0|5|",
+        "contradicted|-1.000 [-1.020, -0.980]|> 0|5|",
     ]
 
 
@@ -198,8 +201,9 @@ def test_the_corrected_t_test_is_the_formula_and_without_correction_scipys() -> 
     assert found.p == pytest.approx(2 * stats.t.sf(difference.mean() / error, 5)) and found.p > plain.p
     assert (found.difference, found.low, found.high) == pytest.approx((-0.075, -0.075 - half, -0.075 + half))
     assert found.p_wilcoxon is None, "five repeats cannot reach p < 0.05"
-    six = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
-    assert corrected_t_test(six, 0.1, six).p_wilcoxon == pytest.approx(2 / 2**6)
+    for repeats in (6, 7):  # of one sign, which is one of 2^n
+        means = np.arange(1, repeats + 1) / 10
+        assert corrected_t_test(means, 0.1, means).p_wilcoxon == pytest.approx(2 / 2**repeats)
     assert corrected_t_test(np.zeros(4), 0.1, np.zeros(6))[:] == (0, 0, 0, 1, None)
     assert corrected_t_test(np.ones(4), 0.1, np.zeros(6)).p == 0
 
