@@ -6,6 +6,7 @@ import datetime
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
+from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,6 +104,32 @@ def figure_record(
         "computed": computed,
         "rerun": f"papermill notebooks/{notebook}.ipynb out.ipynb{given}",
     }
+
+
+def how_made(record: Mapping[str, Any], name: str = "", dated: bool = False) -> str:
+    """The folded line under a figure as HTML: what drew it, from which results, and the command that draws it again.
+
+    `record` is what `save` keeps beside the figure. Commit and date of what was computed here, which differ from one
+    execution to the next, are told where the line is `dated`.
+    """
+    origins: dict[str, list[str]] = {}
+    for entry in record.get("computed", ()):
+        origin = "recorded" if entry["recorded"] else "computed"
+        if entry["recorded"] or dated:
+            days = sorted(entry["dates"])
+            commits = ", ".join(f"<code>{_short(commit)}</code>" for commit in entry["commits"])
+            origin += f" {' to '.join(dict.fromkeys((days[0], days[-1])))}, commit {commits}"
+        origins.setdefault(origin, []).append(escape(entry["data"]))
+    made = [f"<code>{escape(record['notebook'])}</code>"] if record.get("notebook") else []
+    made += [f"{'; '.join(data)}: {origin}" for origin, data in origins.items()]
+    command = f"<pre>{escape(record['rerun'], quote=False)}</pre>" if record.get("rerun") else ""
+    opened = f'<details class="figure-note" data-figure="{name}"><summary>how it was made</summary>'
+    return f"{opened}<p>{'. '.join(made)}.</p>{command}</details>"
+
+
+def _short(commit: str) -> str:
+    """A commit's first digits, with the "+" of a tree that was not clean."""
+    return commit[:7] + ("+" if commit.endswith("+") else "") if commit else "none"
 
 
 def _text(value: Any) -> str:

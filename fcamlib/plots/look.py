@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import wraps
-from html import escape
 from io import BytesIO
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -16,6 +15,8 @@ from typing import Any, ParamSpec
 import matplotlib.style
 import numpy as np
 import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.text import Text
@@ -23,7 +24,7 @@ from PIL import Image
 
 from fcamlib import paradigms, paths
 from fcamlib.errors import UserError
-from fcamlib.provenance import figure_record
+from fcamlib.provenance import figure_record, how_made
 
 P = ParamSpec("P")
 
@@ -34,6 +35,8 @@ CARD = "#ffffff"
 PAGE_WIDTH = 6.4  # inches; at this width 10 pt type stays legible when a phone scales the figure to 350 px
 BODY_SIZE = 10.0  # points
 NOTE_SIZE = 9.0  # points
+SAVED_DPI = 200.0
+CANVASES: dict[str, Any] = {"png": FigureCanvasAgg, "svg": FigureCanvasSVG}
 DOT: dict[str, Any] = {"ls": "", "marker": "o", "ms": 2.8, "mew": 0.0, "alpha": 0.7}  # one seed
 PALETTE_ERROR = 0.3  # of 255, mean over all pixels and channels: what a palette of 256 colours may change
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -48,12 +51,18 @@ def style() -> AbstractContextManager[None]:
     return matplotlib.style.context(["default", "fcamlib.plots.fcam", {"font.family": fonts}])
 
 
-def rendered(figure: Figure, file_format: str, **options: Any) -> bytes:
-    """The figure's bytes; a character that no font has is drawn as a box, without a warning."""
-    buffer = BytesIO()
+def rendered(figure: Figure, file_format: str, metadata: Mapping[str, Any], dpi: float = SAVED_DPI) -> bytes:
+    """The figure's bytes; a character that no font has is drawn as a box, without a warning.
+
+    The canvas draws once; `savefig` draws twice, to settle a layout that `styled` has settled already.
+    """
+    buffer, canvas, usual = BytesIO(), figure.canvas, figure.dpi
     with style(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
-        figure.savefig(buffer, format=file_format, **options)
+        figure.dpi = dpi
+        getattr(CANVASES[file_format](figure), f"print_{file_format}")(buffer, metadata=metadata)
+    figure.dpi = usual
+    figure.set_canvas(canvas)
     return buffer.getvalue()
 
 
@@ -62,7 +71,7 @@ class PageFigure(Figure):
 
     def _repr_png_(self) -> bytes:
         """The picture that a notebook stores, in 256 colours where nobody can tell the difference."""
-        full = Image.open(BytesIO(rendered(self, "png", dpi=self.dpi, metadata={"Software": None}))).convert("RGB")
+        full = Image.open(BytesIO(rendered(self, "png", {"Software": None}, self.dpi))).convert("RGB")
         few = full.quantize(256, dither=Image.Dither.NONE)
         error = np.abs(np.asarray(few.convert("RGB"), dtype=float) - np.asarray(full)).mean()
         buffer = BytesIO()
@@ -129,8 +138,8 @@ def save(fig: Figure, name: str, folder: str | os.PathLike[str], provenance: Map
     except (TypeError, ValueError) as error:
         raise UserError(f"provenance does not fit into JSON ({error}); use strings, finite numbers, lists.") from error
     contents = {
-        "png": rendered(fig, "png", metadata={"Software": None}),
-        "svg": rendered(fig, "svg", metadata={"Creator": None, "Date": None, "Title": name}),
+        "png": rendered(fig, "png", {"Software": None}),
+        "svg": rendered(fig, "svg", {"Creator": None, "Date": None, "Title": name}),
         "json": (record + "\n").encode(),
     }
     target = Path(folder)
@@ -164,32 +173,6 @@ def show(fig: Figure, name: str, results: Any = ()) -> None:
     display(fig)
     text = f"how it was made: {record['rerun'] or 'outside of the notebooks'}"
     display({"text/plain": text, "text/html": how_made(record, name)}, raw=True)
-
-
-def how_made(record: Mapping[str, Any], name: str = "", dated: bool = False) -> str:
-    """The folded line under a figure as HTML: what drew it, from which results, and the command that draws it again.
-
-    `record` is what `save` keeps beside the figure. Commit and date of what was computed here, which differ from one
-    execution to the next, are told where the line is `dated`.
-    """
-    origins: dict[str, list[str]] = {}
-    for entry in record.get("computed", ()):
-        origin = "recorded" if entry["recorded"] else "computed"
-        if entry["recorded"] or dated:
-            days = sorted(entry["dates"])
-            commits = ", ".join(f"<code>{_short(commit)}</code>" for commit in entry["commits"])
-            origin += f" {' to '.join(dict.fromkeys((days[0], days[-1])))}, commit {commits}"
-        origins.setdefault(origin, []).append(escape(entry["data"]))
-    made = [f"<code>{escape(record['notebook'])}</code>"] if record.get("notebook") else []
-    made += [f"{'; '.join(data)}: {origin}" for origin, data in origins.items()]
-    command = f"<pre>{escape(record['rerun'], quote=False)}</pre>" if record.get("rerun") else ""
-    opened = f'<details class="figure-note" data-figure="{name}"><summary>how it was made</summary>'
-    return f"{opened}<p>{'. '.join(made)}.</p>{command}</details>"
-
-
-def _short(commit: str) -> str:
-    """A commit's first digits, with the "+" of a tree that was not clean."""
-    return commit[:7] + ("+" if commit.endswith("+") else "") if commit else "none"
 
 
 def _record(name: str, results: Any) -> dict[str, Any]:
