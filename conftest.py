@@ -43,9 +43,13 @@ SCRATCH_VARIABLES = {"FCAM_RESULTS": "results", "FCAM_FIGURES": "figures"}
 _scratch = pytest.StashKey[str]()
 
 
+# Files that take longest, so that no worker is left with one of them alone; the first one's jobs mostly wait.
+FIRST = ("test_slurm.py", "test_site.py", "05_gradient_flow.ipynb", "test_notebooks.py", "test_train.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the pipeline: its jobs mostly wait, and other workers use that time."""
-    items.sort(key=lambda item: item.path.name != "test_slurm.py")
+    """Begin with the files that take longest."""
+    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import click
 import numpy as np
@@ -76,26 +77,13 @@ def pictures(root: Path, size: int = 40, classes: tuple[str, ...] = ("cat", "dog
     return root
 
 
-# --- help and start ---------------------------------------------------------------------------------------------------
-
-
 def test_help_names_every_option_of_every_command() -> None:
     overview = fcam("--help").stdout
     assert "FCAM_DATA" in overview and "FCAM_RESULTS" in overview and "FCAM_FIGURES" in overview
     assert "..." not in overview.split("Commands:")[1], "a command's line is cut short"
     context = click.Context(main)
-    assert set(main.list_commands(context)) == {
-        "run",
-        "grid",
-        "caption",
-        "list",
-        "check",
-        "record",
-        "crossval",
-        "sweep",
-        "rerun",
-        "study",
-    }
+    commands = "run grid caption list check record crossval sweep rerun study"
+    assert set(main.list_commands(context)) == set(commands.split())
     for name in main.list_commands(context):
         command = main.get_command(context, name)
         assert command is not None
@@ -103,9 +91,7 @@ def test_help_names_every_option_of_every_command() -> None:
         text = fcam(name, "--help").stdout
         assert fcam(name, "-h").stdout == text and command.help
         for parameter in command.params:
-            assert all(option in text for option in parameter.opts if option.startswith("-")), (
-                f"{name} {parameter.name}"
-            )
+            assert not [option for option in parameter.opts if option.startswith("-") and option not in text]
 
 
 def test_help_of_run_groups_every_parameter_with_its_meaning_and_default() -> None:
@@ -137,9 +123,6 @@ def test_python_m_fcamlib_is_the_same_command() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"fcam, version {__version__}{known}\n", "")
 
 
-# --- run --------------------------------------------------------------------------------------------------------------
-
-
 def test_own_pictures_in_a_folder_with_a_blank_are_trained_on_and_stored(tmp_path: Path) -> None:
     pictures(tmp_path / "data" / "my pictures")
     arguments = ["--dataset", "folder:my pictures", "--foreground", "cat,dog", "--paradigm", "soft", *SMALL_OPTIONS]
@@ -168,21 +151,18 @@ def test_a_config_file_in_place_of_options_computes_that_run(tmp_path: Path) -> 
     config = Grid.of({**SMALL, "paradigms": "lvml", "seeds": 4}).configs()[0]
     (tmp_path / "one.json").write_text(config.model_dump_json())
     assert fcam("run", "--config", "one.json").stdout.startswith(f"{config.name}: test accuracy ")
-    assert [r.folder.name for r in store.every(Run)] == [config.name]
     other = config.model_copy(update={"seed": 5})
     (tmp_path / "other.json").write_text(other.model_dump_json())
     both = fcam("run", "--config", "one.json", "--config", "other.json").stdout.splitlines()
     assert [line.split(":")[0] for line in both] == [config.name, other.name]
     assert {r.folder.name for r in store.every(Run)} == {config.name, other.name}
-    assert (
-        refused(fcam("run", "--config", "one.json", "--seed", "1"))
-        == "--config and --seed exclude each other: give one."
-    )
-    assert refused(fcam("run", "--config", "two.json")).startswith("the config 'two.json' cannot be read (No such file")
-    (tmp_path / "one.json").write_text("{}")
-    assert (
-        refused(fcam("run", "--config", "one.json")) == "the config 'one.json' is not valid: data is missing: give it."
-    )
+    (tmp_path / "none.json").write_text("{}")
+    for given, said in (
+        (["one.json", "--seed", "1"], "--config and --seed exclude each other: give one."),
+        (["two.json"], "the config 'two.json' cannot be read (No such file or directory)."),
+        (["none.json"], "the config 'none.json' is not valid: data is missing: give it."),
+    ):
+        assert refused(fcam("run", "--config", *given)).startswith(said.removesuffix(" or directory)."))
 
 
 def test_fresh_computes_again(tmp_path: Path) -> None:
@@ -196,16 +176,10 @@ def test_fresh_computes_again(tmp_path: Path) -> None:
     assert store.Result[Any](stored.folder).damage == ""
 
 
-# --- mistakes ---------------------------------------------------------------------------------------------------------
-
 MISTAKES = {
     ("run", "--num-segments", "many"): "num_segments='many' is not allowed: give a whole number (segments of a mosaic, "
     "one of them foreground).",
-    ("run", "--seed", "x"): "seed='x' is not allowed: give a whole number (each draws instances, initial "
-    "weights and batch order).",
     ("run", "--seed", "0,1"): "seed=0,1 is more than one: `fcam run` trains one, `fcam grid` several.",
-    ("run", "--paradigm", "[soft, hard]"): "paradigm=[soft, hard] is more than one: `fcam run` trains one, `fcam grid` "
-    "several.",
     ("run", "--paradigm", "medium"): "paradigm='medium' is not allowed: choose soft, hard, lvml, logit_mixture, "
     "hybrid, soft+soft or hard+hard (any of soft, hard, lvml, logit_mixture, hybrid, soft+soft, hard+hard).",
     ("run", "--paradigm", ""): "paradigm='' is not allowed: give at least 1 of them (any of soft, hard, lvml, "
@@ -219,8 +193,6 @@ MISTAKES = {
     "leave image_size out.",
     ("run", "--focus-network", "cifar10"): "segments of shape (1, 8, 8) do not fit the CIFAR networks, which take "
     "(3, 32, 32): set image_size to the network's, or choose the network 'mlp' or 'linear'.",
-    ("sweep", "--classification-network", "digits"): "segments of shape (21,) do not fit the digits networks, which "
-    "take (1, 8, 8): choose the network 'mlp' or 'linear'.",
     ("grid", "--seeds", "0,-1"): "seeds='-1' is not allowed: give 0 or more (each draws instances, initial "
     "weights and batch order).",
     ("grid", "none.yaml"): "the profile 'none.yaml' is missing: give the path of a YAML file of parameters.",
@@ -272,28 +244,23 @@ def test_faults_of_a_picture_folder_are_one_sentence(tmp_path: Path) -> None:
 def test_profiles_are_read_and_faults_in_them_named(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("paradigms: [soft, lvml]\nseeds: [0, 1]\nnum_segments: 4\n")
     listed = fcam("grid", "p.yaml", "--seeds", "2", "--list").stdout.splitlines()[:-1]
-    assert [line.split()[0].rsplit("-", 1)[0] for line in listed] == [
-        "digits-m4-n2000-soft-s2",
-        "digits-m4-n2000-lvml-s2",
-    ]
-    (tmp_path / "p.yaml").write_text("num_segmets: 4\n")
-    assert refused(fcam("grid", "p.yaml")).startswith("'num_segmets' is not a parameter: did you mean 'num_segments'? ")
-    (tmp_path / "p.yaml").write_text("- 4\n")
-    assert refused(fcam("grid", "p.yaml")) == "the profile 'p.yaml' is not a list of 'name: value' lines."
-    (tmp_path / "p.yaml").write_text("4: 5\n")
-    assert refused(fcam("grid", "p.yaml")).startswith("'4' is not a parameter: known are dataset, ")
+    names = [line.split()[0].rsplit("-", 1)[0] for line in listed]
+    assert names == ["digits-m4-n2000-soft-s2", "digits-m4-n2000-lvml-s2"]
+    unread = "the profile 'p.yaml' cannot be read as YAML ("
     for content, fault in {
-        "seeds: 1\nseeds: 2\n": "it names seeds twice: give it once",
-        "a: &a [1]\nb: *a\n": "aliases (*name) are not read",
-        "seeds: " + "[" * 5_000: "it is nested more than 20 deep",
+        "num_segmets: 4\n": "'num_segmets' is not a parameter: did you mean 'num_segments'? ",
+        "- 4\n": "the profile 'p.yaml' is not a list of 'name: value' lines.",
+        "4: 5\n": "'4' is not a parameter: known are dataset, ",
+        "seeds: 1\nseeds: 2\n": f"{unread}it names seeds twice: give it once).",
+        "a: &a [1]\nb: *a\n": f"{unread}aliases (*name) are not read).",
+        "seeds: " + "[" * 5_000: f"{unread}it is nested more than 20 deep).",
+        "a: [\n": unread,
     }.items():
         (tmp_path / "p.yaml").write_text(content)
-        assert refused(fcam("grid", "p.yaml")) == f"the profile 'p.yaml' cannot be read as YAML ({fault})."
+        assert refused(fcam("grid", "p.yaml")).startswith(fault)
     (tmp_path / "notebooks" / "profiles").mkdir(parents=True)
     (tmp_path / "notebooks" / "profiles" / "quick.yaml").write_text("paradigms: soft\n")
     assert fcam("grid", "quick", "--list").stdout.startswith("digits-m5-n2000-soft-s0-29031f07  to do")
-    (tmp_path / "p.yaml").write_text("a: [\n")
-    assert refused(fcam("grid", "p.yaml")).startswith("the profile 'p.yaml' cannot be read as YAML (")
 
 
 def test_a_store_that_cannot_be_written_and_exhausted_memory_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,18 +278,11 @@ def test_a_store_that_cannot_be_written_and_exhausted_memory_are_one_sentence(mo
         (PermissionError(13, "Permission denied", "/x"), "'/x' cannot be used (Permission denied)."),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr("fcamlib.data.mosaics.mosaic_task", raising(error))
+            patch.setattr("fcamlib.data.mosaics.mosaic_task", Mock(side_effect=error))
             assert refused(fcam("run", *SMALL_OPTIONS)) == sentence
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="a fault of ours"):
-        patch.setattr("fcamlib.data.mosaics.mosaic_task", raising(RuntimeError("a fault of ours")))
+        patch.setattr("fcamlib.data.mosaics.mosaic_task", Mock(side_effect=RuntimeError("a fault of ours")))
         fcam("run", *SMALL_OPTIONS)
-
-
-def raising(error: Exception) -> Any:
-    def function(*_: Any, **__: Any) -> None:
-        raise error
-
-    return function
 
 
 def test_ctrl_c_says_how_to_go_on_and_the_same_command_resumes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,23 +332,16 @@ def test_too_small_a_limit_of_addresses_is_one_sentence() -> None:
     assert in_notebook == f"fcamlib.errors.UserError: {said.removeprefix('fcam: ')}remove it."
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
-def test_output_replaces_what_the_terminal_cannot_write(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+def test_output_replaces_what_the_terminal_cannot_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "cp1252")
     done = fcam_process("run", "--dataset", "漢")
     assert done.returncode == 2 and done.stderr.startswith("fcam: dataset='\\u6f22' is unknown: choose digits")
     monkeypatch.setenv("LC_ALL", "C")
     monkeypatch.setenv("PYTHONUTF8", "0")
     monkeypatch.setenv("PYTHONCOERCECLOCALE", "0")
     done = fcam_process("run", "--dataset", "folder:漢", "--foreground", "a,b")
-    assert (
-        done.returncode == 2
-        and done.stderr.startswith("fcam: dataset='folder:\\udce6")
-        and done.stderr.count("\n") == 1
-    )
-
-
-# --- grid, list, record, check ----------------------------------------------------------------------------------------
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("fcam: dataset='folder:\\udce6")
 
 
 def test_a_grid_trains_what_is_missing_and_goes_on_where_a_run_diverges(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,10 +370,7 @@ def test_a_grid_trains_what_is_missing_and_goes_on_where_a_run_diverges(monkeypa
     store.record(store.every(Run)[0])
     lines = fcam(*arguments, "--list").stdout.replace("to do", "missing").splitlines()
     states = dict(line.split()[:2] for line in lines)
-    assert [states[name] for name in names] == [
-        {"digits-m3-n64-lvml": "recorded"}.get(name.rsplit("-", 2)[0], "stored") if i != 1 else "missing"
-        for i, name in enumerate(names)
-    ]
+    assert [states[name] for name in names] == ["stored", "missing", "recorded"]
     answers = [json.loads(line) for line in fcam(*arguments, "--json").stdout.splitlines()]
     assert [answer["name"] for answer in answers] == names
 

@@ -135,8 +135,8 @@ def test_every_figure_has_an_alternative_text_and_a_caption(path: Path) -> None:
 
 
 def test_runs_from_a_foreign_folder_with_parameters_as_text_yaml_and_file(tmp_path: Path) -> None:
-    """Notebook 02 takes every kind of parameter; the build of the book runs each notebook from a foreign folder."""
-    (path,) = (path for path in NOTEBOOKS if path.stem.startswith("02_"))
+    """The kernel takes every kind of parameter; the build of the book runs each notebook from a foreign folder."""
+    path = next(path for path in NOTEBOOKS if path.stem.startswith("03_"))
     known = parameters_of(read(path))
     given = [part for name, value in SMALL_AS_TEXT.items() if name in known for part in ("-p", name, value)]
     for_file = {name: value for name, value in SMALL_AS_VALUES.items() if name in known}
@@ -148,7 +148,7 @@ def test_runs_from_a_foreign_folder_with_parameters_as_text_yaml_and_file(tmp_pa
 
 def test_a_wrong_parameter_is_refused_in_one_sentence(tmp_path: Path) -> None:
     """What papermill hands on; tests/test_notebook.py goes through the kinds of mistakes."""
-    done = papermill(NOTEBOOKS[0], tmp_path, "-p", "num_segmets", "5")
+    done = papermill(NOTEBOOKS[3], tmp_path, "-p", "num_segmets", "5")
     assert done.returncode != 0
     errors = [line for line in done.stderr.splitlines() if line.startswith("UserError:")]
     assert errors, done.stderr[-3000:]

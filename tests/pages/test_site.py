@@ -7,7 +7,7 @@ import gzip
 import http.server
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
@@ -33,6 +33,10 @@ COMPRESSED = (".html", ".js", ".css", ".svg", ".json")
 UNCOUNTED = ("_static/vendor_js/",)
 MAX_SHIFT = 0.05  # cumulative layout shift: how far the page moves under the reader's eyes while it loads
 FITS = {"page": 0, "parts": []}
+# Axe looks at each page that has parts of its own, and at some of those that are made alike; a slow test at all.
+OWN = ("intro", "course", "explorer", "train", "claims", "map", "data", "notation", "references")
+ALIKE = ("api/plots", "api/configs", "notebooks/03_focus_prediction_heatmaps", "notebooks/07_text")
+EXAMINED = [f"{name}.html" for name in (*OWN, *ALIKE)]
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
@@ -57,13 +61,13 @@ def address() -> Iterator[str]:
 class Visit:
     """One browser page that writes down what it asks other hosts for and what goes wrong."""
 
-    def __init__(self, browser: Browser, base: str, scheme: str = "light") -> None:
+    def __init__(self, browser: Browser, base: str) -> None:
         self.base = base
         self.foreign: list[str] = []
         self.problems: list[str] = []
         self.asked: set[str] = set()
         context = browser.new_context(viewport=DESKTOP)
-        context.add_init_script(f"localStorage.setItem('mode', '{scheme}'); localStorage.setItem('theme', '{scheme}')")
+        context.add_init_script("localStorage.setItem('mode', 'light'); localStorage.setItem('theme', 'light')")
         context.add_init_script(SHIFTS)
         self.page: Page = context.new_page()
         self.page.on("request", self._note_request)
@@ -87,12 +91,15 @@ class Visit:
 
     def open(self, path: str) -> Page:
         """Load a page and wait until its formulas and fonts stand."""
+        self.foreign, self.problems, self.asked = [], [], set()
         self.page.goto(urljoin(self.base, path), wait_until="load")
         self.page.evaluate("async () => { await window.MathJax?.startup?.promise; await document.fonts.ready; }")
         return self.page
 
-    def close(self) -> None:
-        self.page.context.close()
+    def barriers(self, contrast: bool) -> list[dict]:
+        """What axe finds to shut readers out, or, with `contrast`, the texts that it finds too pale."""
+        self.page.evaluate(AXE)
+        return self.page.evaluate(RUN_AXE, "color-contrast" if contrast else None)
 
 
 def pages() -> list[str]:
@@ -116,44 +123,57 @@ def weight(asked: set[str]) -> int:
     return total
 
 
-def looks(page: Page) -> dict[str, Any]:
-    """What does not fit on a phone and on a desk, text that is too pale, and filters over figures."""
-    found: dict[str, Any] = {}
-    for name, viewport in (("phone", PHONE), ("desktop", DESKTOP)):
-        page.set_viewport_size(viewport)
-        page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        found[name] = page.evaluate(OVERFLOW) | {"cut": page.evaluate(CUT)}
+def drawn(page: Page, change: Callable[[], None]) -> Page:
+    """The page once it is drawn after a change of its looks."""
+    change()
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    return page
+
+
+def pale(page: Page) -> list[dict]:
+    """Texts that stand out too little from their ground."""
     texts = page.evaluate(CONTRAST)
     least = {text["what"]: 7 if text["what"].startswith("<figcaption") else MIN_CONTRAST for text in texts}
-    found["pale"] = [text for text in texts if text["ratio"] < least[text["what"]]][:5]
-    found["filters"] = page.evaluate(FILTERS)
-    return found
+    return [text for text in texts if text["ratio"] < least[text["what"]]][:5]
 
 
-def printed(page: Page) -> dict[str, Any]:
-    """What stands beside the article on paper, the share of the width that it fills, and what is too wide."""
+def looks(page: Page) -> dict[str, Any]:
+    """What does not fit on a phone, a desk and paper, and what is too pale or recoloured in the light and in the dark.
+
+    One load serves all: window, scheme and medium change under the page, as they do under a reader's.
+    """
+    found: dict[str, Any] = {}
+    for name, viewport in (("phone", PHONE), ("desktop", DESKTOP)):
+        drawn(page, lambda: page.set_viewport_size(viewport))  # noqa: B023
+        found[name] = page.evaluate(OVERFLOW) | {"cut": page.evaluate(CUT)}
+    for scheme in ("light", "dark"):
+        drawn(page, lambda: page.evaluate("name => { document.documentElement.dataset.theme = name }", scheme))  # noqa: B023
+        found[scheme] = {"pale": pale(page), "filters": page.evaluate(FILTERS)}
     page.emulate_media(media="print")
-    found = page.evaluate(PRINTED) | {"overflow": page.evaluate(OVERFLOW)}
+    found["paper"] = page.evaluate(PRINTED) | {"overflow": page.evaluate(OVERFLOW)}
     page.emulate_media(media="screen")
     return found
 
 
 @pytest.fixture(scope="module")
-def crawl(browser: Browser, address: str) -> Iterator[dict[str, dict]]:
-    """Path of each chapter -> what stands on it, how it loads and how it looks, visited once in one browser page."""
+def visit(browser: Browser, address: str) -> Iterator[Visit]:
+    """One browser page for all tests, so that what pages share is fetched once."""
     visit = Visit(browser, address)
+    yield visit
+    visit.page.context.close()
+
+
+@pytest.fixture(scope="module")
+def crawl(visit: Visit) -> dict[str, dict]:
+    """Path of each chapter -> what stands on it, how it loads and how it looks."""
     found = {}
     for path in chapters():
-        visit.foreign, visit.problems, visit.asked = [], [], set()
         page = visit.open(path)
-        found[path] = page.evaluate(INSPECT)
-        found[path] |= {"shift": page.evaluate("window.shifts"), "weight": weight(visit.asked)}
-        page.evaluate(AXE)
-        found[path] |= {"barriers": page.evaluate(RUN_AXE, None)}
-        found[path] |= {"looks": looks(page), "printed": printed(page)}
+        found[path] = page.evaluate(INSPECT) | {"shift": page.evaluate("window.shifts"), "weight": weight(visit.asked)}
+        found[path] |= {"barriers": visit.barriers(False) if path in EXAMINED else []}
+        found[path] |= {"looks": looks(page)}
         found[path] |= {"foreign": visit.foreign, "problems": visit.problems}
-    yield found
-    visit.close()
+    return found
 
 
 def faults(crawl: dict[str, dict], key: str) -> dict[str, list]:
@@ -200,7 +220,7 @@ def test_sub_and_superscripts_are_smaller_than_the_line(crawl: dict[str, dict]) 
     assert not raw, f"unrendered source in the text: {raw}"
 
 
-def test_every_link_and_anchor_inside_the_site_exists(crawl: dict[str, dict], browser: Browser, address: str) -> None:
+def test_every_link_and_anchor_inside_the_site_exists(crawl: dict[str, dict], address: str) -> None:
     broken = []
     for path, page in crawl.items():
         for link in page["links"]:
@@ -225,56 +245,37 @@ def test_every_chapter_made_from_a_notebook_offers_it_executed(crawl: dict[str, 
         assert str(ROOT) not in nbformat.writes(notebook)
 
 
-def test_no_button_leads_to_a_repository_or_a_launcher(crawl: dict[str, dict], browser: Browser, address: str) -> None:
-    visit = Visit(browser, address)
-    buttons = visit.open("intro.html").locator(".article-header-buttons a, .article-header-buttons button")
-    targets = [button.get_attribute("href") or "" for button in buttons.all()]
-    visit.close()
-    assert targets and not [target for target in targets if target.startswith("http")]
+def test_no_button_leads_to_a_repository_or_a_launcher(crawl: dict[str, dict]) -> None:
+    assert all(page["buttons"] for page in crawl.values())
+    assert not [target for page in crawl.values() for target in page["buttons"] if target.startswith("http")]
 
 
-@pytest.mark.parametrize("word", ["hybrid", "responsibilities"])
-def test_search_finds_a_word(word: str, browser: Browser, address: str) -> None:
-    visit = Visit(browser, address)
-    page = visit.open(f"search.html?q={word}")
-    page.wait_for_selector("#search-results ul.search li a")
-    hits = [hit.get_attribute("href") or "" for hit in page.locator("#search-results ul.search li a").all()]
-    assert any("notation.html" in hit for hit in hits)
-    assert not visit.foreign and not visit.problems
-    visit.close()
+def test_search_finds_a_word(visit: Visit) -> None:
+    for word in ("hybrid", "responsibilities"):
+        page = visit.open(f"search.html?q={word}")
+        page.wait_for_selector("#search-results ul.search li a")
+        hits = [hit.get_attribute("href") or "" for hit in page.locator("#search-results ul.search li a").all()]
+        assert any("notation.html" in hit for hit in hits)
+        assert not visit.foreign and not visit.problems
 
 
 DARK_FIGURES = {"none", "invert(1) hue-rotate(180deg)"}  # drawings are inverted with their hues kept; pictures stay
 
 
-def unfit(path: str, found: dict[str, Any]) -> list[str]:
-    """What is wrong with a page's looks, in words."""
+def test_every_page_fits_its_screen(crawl: dict[str, dict]) -> None:
     fits = FITS | {"cut": []}
-    wrong = [f"{path} on a {name}: {found[name]}" for name in ("phone", "desktop") if found[name] != fits]
-    wrong += [f"{path}: {found['pale']} are too pale"] if found["pale"] else []
-    return wrong + ([f"{path}: the scheme recolours figures"] if set(found["filters"]) - DARK_FIGURES else [])
+    screens = [(path, name, page["looks"][name]) for path, page in crawl.items() for name in ("phone", "desktop")]
+    assert not [screen for screen in screens if screen[2] != fits]
 
 
-def test_every_page_fits_its_screen_and_its_text_stands_out(crawl: dict[str, dict]) -> None:
-    assert not [wrong for path, page in crawl.items() for wrong in unfit(path, page["looks"])]
+def test_text_stands_out_and_figures_keep_their_colours(crawl: dict[str, dict]) -> None:
+    schemes = [(path, name, page["looks"][name]) for path, page in crawl.items() for name in ("light", "dark")]
+    assert not [(path, name, found["pale"]) for path, name, found in schemes if found["pale"]]
+    recoloured = [(path, name) for path, name, found in schemes if set(found["filters"]) - DARK_FIGURES]
+    assert not recoloured, "the scheme recolours figures"
 
 
-def test_every_page_fits_its_screen_and_its_text_stands_out_in_the_dark(browser: Browser, address: str) -> None:
-    visit = Visit(browser, address, "dark")
-    wrong = []
-    for path in chapters():
-        page = visit.open(path)
-        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-        wrong += unfit(path, looks(page))
-    assert not wrong
-    page.emulate_media(media="print")
-    assert page.evaluate(PRINTED)["ground"] == "rgb(255, 255, 255)", "a dark page prints dark"
-    assert not visit.foreign and not visit.problems
-    visit.close()
-
-
-def test_the_claims_fit_three_screens_and_each_mark_opens_its_numbers(browser: Browser, address: str) -> None:
-    visit = Visit(browser, address)
+def test_the_claims_fit_three_screens_and_each_mark_opens_its_numbers(visit: Visit) -> None:
     page = visit.open("claims.html")
     assert page.evaluate("document.querySelector('article').scrollHeight") <= 3 * DESKTOP["height"]
     for mark in page.locator("table.matrix td a").all()[::9]:
@@ -285,27 +286,25 @@ def test_the_claims_fit_three_screens_and_each_mark_opens_its_numbers(browser: B
         assert row.inner_text().strip().endswith(f"{task}: {state}") and row.get_attribute("id") != claim
     for fold in page.locator("details.claim").all():
         fold.evaluate("fold => fold.open = true")
-    for viewport in (DESKTOP, PHONE):
-        page.set_viewport_size(viewport)
-        page.wait_for_timeout(300)
-        assert page.evaluate(CUT) == []
-    visit.close()
+    for viewport in (PHONE, DESKTOP):
+        assert drawn(page, lambda: page.set_viewport_size(viewport)).evaluate(CUT) == []  # noqa: B023
 
 
 def test_no_page_shuts_readers_out(crawl: dict[str, dict]) -> None:
     assert not faults(crawl, "barriers")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_contrast_as_axe_measures_it(scheme: str, browser: Browser, address: str) -> None:
-    visit = Visit(browser, address, scheme)
-    pale = {}
-    for path in ("intro.html", "explorer.html", "api/theory.html", "notebooks/02_accuracy_and_saif.html"):
-        page = visit.open(path)
-        page.evaluate(AXE)
-        pale[path] = page.evaluate(RUN_AXE, "color-contrast")
-    visit.close()
-    assert not {path: found for path, found in pale.items() if found}
+@pytest.mark.slow
+def test_no_page_at_all_shuts_readers_out(visit: Visit) -> None:
+    assert not {path: found for path in chapters() if (visit.open(path), found := visit.barriers(False))[1]}
+
+
+def test_contrast_as_axe_measures_it(visit: Visit) -> None:
+    """What CONTRAST measures on all pages, on one that holds every kind of text; axe takes ten times as long."""
+    page = visit.open("intro.html")
+    for scheme in ("light", "dark"):
+        drawn(page, lambda: page.evaluate("name => { document.documentElement.dataset.theme = name }", scheme))  # noqa: B023
+        assert not visit.barriers(True), scheme
 
 
 def test_pages_are_light_and_stand_still_while_they_load(crawl: dict[str, dict]) -> None:
@@ -314,14 +313,14 @@ def test_pages_are_light_and_stand_still_while_they_load(crawl: dict[str, dict])
 
 
 def test_on_paper_stands_the_article_alone(crawl: dict[str, dict]) -> None:
-    assert not {path: page["printed"]["beside"] for path, page in crawl.items() if page["printed"]["beside"]}
-    assert not {path: page["printed"]["width"] for path, page in crawl.items() if page["printed"]["width"] < 0.85}
-    wide = {path: page["printed"]["overflow"] for path, page in crawl.items() if page["printed"]["overflow"] != FITS}
-    assert not wide
+    papers = {path: page["looks"]["paper"] for path, page in crawl.items()}
+    assert not {path: paper["beside"] for path, paper in papers.items() if paper["beside"]}
+    assert not {path: paper["width"] for path, paper in papers.items() if paper["width"] < 0.85}
+    assert not {path: paper["overflow"] for path, paper in papers.items() if paper["overflow"] != FITS}
+    assert {paper["ground"] for paper in papers.values()} == {"rgb(255, 255, 255)"}, "a dark page prints dark"
 
 
-def test_a_keyboard_reaches_everything(browser: Browser, address: str) -> None:
-    visit = Visit(browser, address)
+def test_a_keyboard_reaches_everything(visit: Visit) -> None:
     page = visit.open("notebooks/02_accuracy_and_saif.html")
     reached = []
     for _ in range(40):
@@ -338,7 +337,6 @@ def test_a_keyboard_reaches_everything(browser: Browser, address: str) -> None:
     page.wait_for_selector("dialog#pst-search-dialog[open]")
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog#pst-search-dialog", state="hidden")
-    visit.close()
 
 
 def test_a_reader_can_switch_to_dark_and_it_stays(browser: Browser, address: str) -> None:
@@ -356,15 +354,16 @@ def test_a_reader_can_switch_to_dark_and_it_stays(browser: Browser, address: str
 
 
 def test_the_folder_opens_without_a_server(browser: Browser) -> None:
+    """A page of each kind, with formulas, pictures and scripts; that all links lead somewhere is checked above."""
     visit = Visit(browser, SITE.as_uri() + "/")
     visit.page.goto(f"{visit.base}index.html")
     visit.page.wait_for_url("**/intro.html")
-    for path in chapters():
+    for path in ("notebooks/05_gradient_flow.html", "api/theory.html", "explorer.html"):
         seen = visit.open(path).evaluate(INSPECT)
         assert seen["typeset"] == seen["formulas"] and all(image["loaded"] for image in seen["images"]), path
-    assert not visit.foreign and not visit.problems
+        assert not visit.foreign and not visit.problems
     visit.page.goto(f"{visit.base}search.html?q=hybrid")
     # Browsers forbid a page opened from disk to fetch the excerpts, but the list of hits needs none.
     visit.page.wait_for_selector("#search-results ul.search li a")
     assert not visit.foreign
-    visit.close()
+    visit.page.context.close()

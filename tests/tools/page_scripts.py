@@ -26,6 +26,8 @@ INSPECT = """() => ({
     return own > 0.9 * line;
   }).map(e => e.outerHTML.slice(0, 300)),
   text: document.querySelector('article').innerText,
+  buttons: [...document.querySelectorAll('.article-header-buttons :is(a, button)')]
+    .map(button => button.getAttribute('href') || ''),
 })"""
 OVERFLOW = """() => {
   const wide = document.documentElement.clientWidth;
