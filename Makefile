@@ -17,6 +17,7 @@ INSTALLED := $(VENV)/installed
 # An environment that does not start, or is of another checkout (which was moved, or Python upgraded), is made anew.
 HERE := import fcamlib, os; assert os.path.samefile(os.path.dirname(fcamlib.__file__), "fcamlib")
 STALE := $(shell test ! -e $(INSTALLED) || $(PY) -I -c '$(HERE)' 2>/dev/null || rm -rf $(VENV))
+CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 SNAKEMAKE = $(PY) book/_ext/build.py --cores $(JOBS) --config profile=$(PROFILE)
 # `make test` has a store of its own: numbers of an earlier state of the code are never taken for this one's. Runs that
 # `make book` computed from this very commit are copied into it; else the book is built from it, from nothing. Either way
@@ -47,10 +48,17 @@ book: $(INSTALLED)
 	@echo "The book is ready: open $(CURDIR)/book/_build/html/index.html in a browser."
 
 pdf: book
-	$(PY) book/_ext/print_book.py pdf
+	@test -n "$(CHROMIUM)" || \
+		{ echo "No Chromium was found on PATH: install the package chromium (Debian, Ubuntu) or Google Chrome."; exit 1; }
+	$(VENV)/bin/jupyter-book build --quiet --builder singlehtml book
+	"$(CHROMIUM)" --headless --disable-gpu --no-sandbox --no-pdf-header-footer --generate-pdf-document-outline \
+		--virtual-time-budget=60000 --print-to-pdf="$(CURDIR)/book/_build/attention-dynamics.pdf" \
+		"$(CURDIR)/book/_build/singlehtml/intro.html" 2> /dev/null
+	@echo "The PDF is ready: $(CURDIR)/book/_build/attention-dynamics.pdf"
 
 offline: book
-	$(PY) book/_ext/print_book.py offline
+	cd book/_build && "$(CURDIR)/$(PY)" -m zipfile -c attention-dynamics-offline.zip html
+	@echo "The zip is ready: $(CURDIR)/book/_build/attention-dynamics-offline.zip"
 
 # Code is read while the book is built.
 test: $(INSTALLED)

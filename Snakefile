@@ -27,11 +27,13 @@ NOTEBOOKS = sorted(path.stem for path in Path("notebooks").glob("[0-9][0-9]_*.ip
 EXECUTED = [f"{BUILT}{name}.ipynb" for name in NOTEBOOKS]
 PARAMETERS = f"{BUILT}profile.yaml"
 SCRIPTS = {  # book/_ext/<script>.py -> what it reads and what it writes
-    "course": ([], ["course-data.md", "course-plane-data.md", "course-note.md"]),
-    "training_page": (["book/train.csv"], ["train-data.md", "train-note.md"]),
+    "interactive": (
+        ["book/train.csv"],
+        ["course-data.md", "course-plane-data.md", "course-note.md", "train-data.md", "train-note.md"],
+    ),
     "findings": (
         [PARAMETERS, *EXECUTED, "benchmarks/report.py"],
-        ["numbers.json", "findings.md", "benchmark.md", "runtimes.md"],
+        ["numbers.json", "findings.md", "benchmark.md", "runtimes.md", "runtimes-recorded.md"],
     ),
     "ledger": ([*EXECUTED, "book/_ext/claims.jinja"], ["claims.md", "claims.json"]),
 }
@@ -58,9 +60,9 @@ def config_file(name):
         beside.replace(path)
     return path
 
-# A job trains one run. On the embedded data, where a process starts about as long as a run takes, it trains four.
+# A job trains one run. On the embedded data, where a process starts about as long as a run takes, it trains ten.
 TO_TRAIN = [name for name in RUNS if checksums(name).startswith(str(RESULTS / name))]
-BATCH = int(config.get("runs_per_job", 4 if PROFILE == "quick" else 1))
+BATCH = int(config.get("runs_per_job", 10 if PROFILE == "quick" else 1))
 
 wildcard_constraints: notebook="|".join(NOTEBOOKS)
 localrules: all, runs, profile, book

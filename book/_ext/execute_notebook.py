@@ -25,29 +25,20 @@ import yaml
 from nbformat import NotebookNode
 from traitlets.config import Config
 
-from fcamlib import paths, plots
-from fcamlib.provenance import cpu_name
+from fcamlib import paths
+from fcamlib.provenance import cpu_name, how_made
 
-KEPT_NOTEBOOK_METADATA = ("kernelspec", "language_info")
 FIGURE_NOTE = re.compile(r'<details class="figure-note" data-figure="([^"]+)">')
-DROPPED_CELL_METADATA = ("papermill", "execution")  # notes on time and place
 
 
 def clean(executed: NotebookNode) -> None:
     """Take out absolute paths and times, so that equal results give equal files."""
-    metadata = executed.metadata
-    executed.metadata = NotebookNode({key: metadata[key] for key in KEPT_NOTEBOOK_METADATA if key in metadata})
+    kept = ("kernelspec", "language_info")
+    executed.metadata = NotebookNode({key: executed.metadata[key] for key in kept if key in executed.metadata})
     for number, cell in enumerate(executed.cells):
         cell.id = f"cell-{number:03d}"
-        for key in DROPPED_CELL_METADATA:
+        for key in ("papermill", "execution"):
             cell.metadata.pop(key, None)
-
-
-def outputs(executed: NotebookNode) -> Iterator[dict[str, Any]]:
-    """The data of every output, by type."""
-    for cell in executed.cells:
-        for output in cell.get("outputs", []):
-            yield output.get("data", {})
 
 
 def run(source: Path, folder: Path, parameters: dict[str, Any] | None = None) -> NotebookNode:
@@ -63,7 +54,7 @@ def refresh(path: Path) -> None:
     """Run a committed notebook with its own defaults and put its text outputs in place of the old ones."""
     executed = run(path, path.parent)
     clean(executed)
-    for data in outputs(executed):
+    for data in (output.get("data", {}) for cell in executed.cells for output in cell.get("outputs", [])):
         for kind in [kind for kind in data if kind.startswith("image/")]:
             del data[kind]
     nbformat.write(executed, path)
@@ -74,7 +65,7 @@ def notes(cell: NotebookNode) -> Iterator[NotebookNode]:
     for output in list(cell.get("outputs", [])):
         if note := FIGURE_NOTE.match(output.get("data", {}).get("text/html", "")):
             record = json.loads((paths.figures_dir() / f"{note[1]}.json").read_text("utf-8"))
-            output["data"]["text/html"] = plots.how_made(record, note[1], dated=True)
+            output["data"]["text/html"] = how_made(record, note[1], dated=True)
             cell.outputs.remove(output)
             # A cell without source would be left out of the page.
             made = nbformat.v4.new_code_cell("# how it was made", id=f"{cell.id}-{note[1]}"[:64], outputs=[output])

@@ -4,7 +4,7 @@ Usage: findings.py EXECUTED_NOTEBOOKS
        findings.py README.md
 
 The first form reads the .json beside each executed notebook, and stored and recorded results. It writes into the same
-folder numbers.json, from which the extension `quoted` fills `{{ names }}` in pages, findings.md with the key figure,
+folder numbers.json, from which the extension `pages` fills `{{ names }}` in pages, findings.md with the key figure,
 benchmark.md, runtimes.md, and the picture that explorer.md shows without JavaScript. The second form puts the table of
 results between the two marks in README.md.
 """
@@ -22,7 +22,7 @@ from ledger import LINEAR, parameters_of
 
 from benchmarks import report
 from fcamlib import notebook, paths, plots, store, tables
-from fcamlib.config import CaptionRun, Config, CrossValidation, FlowParameters, Run, Study, Sweep, SweepGrid
+from fcamlib.config import CaptionRun, FlowParameters, Run, SweepGrid
 from fcamlib.provenance import figure_record
 from fcamlib.theory import tables as theory_tables
 
@@ -57,14 +57,6 @@ BENCHMARKS = {  # file in results/recorded/bench -> its heading
     "captions": "Captions",
 }
 PREFIXES = {"captions": "captions of ", "fixed_focus": "fixed focus, ", "study": "study, "}
-TIMES = """**Notebooks**, as executed for this book, in one process each. What the store or the records hold already is
-read, not computed.
-
-{notebooks}
-**Recorded results**, computed once. Times are of training and evaluation, summed over epochs; on a machine
-with nothing else to do they are shorter.
-
-{recorded}"""
 
 
 def shown_tasks() -> dict[str, list[Any]]:
@@ -162,35 +154,21 @@ def benchmarks() -> str:
     return "\n".join(parts)
 
 
-def trainings(config: Config) -> int:
-    """Number of models that one result stands for, without candidates for a learning rate."""
-    match config:
-        case Sweep():
-            return len(config.paradigms) * len(config.alphas) * len(config.seeds)
-        case CrossValidation():
-            return config.repeats * config.folds * len(config.methods)
-        case Study():
-            return config.steps
-    return 1
-
-
 def recorded_table() -> pd.DataFrame:
     """One row per task of recorded results: how many, and how long each and all took."""
     groups: dict[str, list[Any]] = {}
-    results: list[Any] = store.every(recorded=True)
+    results: list[Any] = sorted(store.every(recorded=True), key=tables.kind)
     for result in results:
         groups.setdefault(PREFIXES.get(tables.kind(result), "") + tables.title(result), []).append(result)
     rows = {}
-    for name, group in sorted(groups.items(), key=lambda item: tables.kind(item[1][0])):
+    for name, group in groups.items():
         sources = [result.summary["provenance"] for result in group]
         took = [float(s.get("train_seconds") or s["last_session_seconds"]) for s in sources]
         threads = [getattr(result.config, "training", result.config).threads for result in group]
-        places = {f"{s['device']}, {s['cpu_capability']}, {n} thread{'s' if n > 1 else ''}"
-                  for s, n in zip(sources, threads, strict=True)}  # fmt: skip
+        places = {f"{s['device']}, {s['cpu_capability']}, threads: {n}" for s, n in zip(sources, threads, strict=True)}
         rows[name] = {
             "results": len(group),
-            "trainings": f"{sum(trainings(result.config) for result in group):,}",
-            "each": duration(took[0]) if len(took) == 1 else f"{duration(min(took))} to {duration(max(took))}",
+            "each": " to ".join(dict.fromkeys((duration(min(took)), duration(max(took))))),
             "together": duration(sum(took)),
             "on": "; ".join(sorted(places)),
             "date": ", ".join(sorted({source["date"] for source in sources})),
@@ -222,8 +200,8 @@ def main(folder: Path) -> None:
     (folder / "numbers.json").write_text(json.dumps(quoted, indent=1, ensure_ascii=False) + "\n", "utf-8")
     (folder / "findings.md").write_text(findings(folder, found), "utf-8")
     (folder / "benchmark.md").write_text(benchmarks(), "utf-8")
-    times = {"notebooks": tables.markdown(notebooks_table(folder)), "recorded": tables.markdown(recorded_table())}
-    (folder / "runtimes.md").write_text(TIMES.format(**times), "utf-8")
+    for name, table in (("runtimes", notebooks_table(folder)), ("runtimes-recorded", recorded_table())):
+        (folder / f"{name}.md").write_text(tables.markdown(table), "utf-8")
     flow = FlowParameters()
     record = figure_record("05_gradient_flow", {}) | {"parameters": flow.model_dump(mode="json")}
     plots.save(plots.flow_curves(theory_tables.flow_frame(flow.settings())), "gradient-flow", folder, record)

@@ -83,9 +83,6 @@ class Task:
         return str(verdict(self.criteria[claim])) if claim in self.criteria else ""
 
 
-# --- the tasks --------------------------------------------------------------------------------------------------------
-
-
 def parameters_of(path: Path) -> dict[str, Any]:
     """The parameters of an executed notebook: its own, and those that papermill put in their place."""
     values: dict[str, Any] = {}
@@ -184,9 +181,6 @@ def flow_tasks(settings: Sequence[tuple[int, int, float]]) -> Iterator[Task]:
         yield Task(f"gradient flow, {setting}", FLOW, "exact", command, claims.measure(CLAIMS, found), "exact")
 
 
-# --- the page ---------------------------------------------------------------------------------------------------------
-
-
 def slug(name: str) -> str:
     """A name as part of a link."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
@@ -200,9 +194,8 @@ def short_names(titles: Sequence[str]) -> dict[str, str]:
             parts.insert(1, parts.pop())
     names = {}
     for title, parts in split.items():
-        heads = [parts[:n] for n in range(1, len(parts) + 1)]
-        others = [other for name, other in split.items() if name != title]
-        names[title] = ", ".join(next((h for h in heads if all(o[: len(h)] != h for o in others)), parts))
+        alone = (n for n in range(1, len(parts)) if sum(other[:n] == parts[:n] for other in split.values()) == 1)
+        names[title] = ", ".join(parts[: next(alone, len(parts))])
     return names
 
 
@@ -220,28 +213,25 @@ def origin(task: Task) -> str:
 
 def page(tasks: Sequence[Task], folds: Sequence[Result]) -> str:
     """The generated part of the page: claims with their numbers, a mark for each on each task, tasks with commands."""
-    judged = [task for task in tasks if task.kept != "not run"]
-    found = [criteria for task in judged for criteria in task.criteria.values() if criteria]
-    intervals = sum(c.interval is not None and not c.is_exact for criteria in found for c in criteria)
-    table = tables.paired_table(folds, pairs=tables.PAIRS[:2]).reset_index() if folds else None
+    found = [criteria for task in tasks for criteria in task.criteria.values() if criteria]
     shown: dict[str, Any] = {
         "tasks": tasks,
         "claims": CLAIMS,
         "marks": MARKS,
         "names": short_names([task.title for task in tasks]),
+        "folds": folds,
+        "fold_table": tables.paired_table(folds, pairs=tables.PAIRS[:2]).reset_index() if folds else None,
+        "num_verdicts": len(found),
+        "num_intervals": sum(c.interval is not None and not c.is_exact for criteria in found for c in criteria),
+        "tallies": {claim: Counter(task.verdict(claim) for task in tasks) for claim in CLAIMS},
     }
-    shown |= {"folds": folds, "fold_table": table, "num_verdicts": len(found), "num_intervals": intervals}
-    shown["tallies"] = {claim: Counter(task.verdict(claim) for task in tasks) for claim in CLAIMS}
     shown |= {"states": states, "criterion_text": criterion_text, "origin": origin, "slug": slug}
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(TEMPLATE.read_text("utf-8")).render(shown)
 
 
-# --- the same for programs --------------------------------------------------------------------------------------------
-
-
 def rows(tasks: Sequence[Task]) -> list[dict[str, Any]]:
-    """One row per claim and task, with every number that the verdict follows from."""
+    """One row per claim and task for programs, with every number that the verdict follows from."""
     found = []
     for claim, task in ((claim, task) for claim in CLAIMS for task in tasks if claim in task.criteria):
         criteria = task.criteria[claim]
@@ -261,11 +251,16 @@ def rows(tasks: Sequence[Task]) -> list[dict[str, Any]]:
 def criterion_row(c: Criterion, state: State) -> dict[str, Any]:
     """A criterion's numbers and state; below five seeds it has no interval."""
     limits = c.interval if c.is_open else None
-    row: dict[str, Any] = {"name": c.name, "values": [round(float(value), 9) for value in c.values], "bound": c.bound}
-    row["mean"] = round(float(c.values.mean()), 9) if len(c.values) else None
-    row["interval"] = None if limits is None else [round(limit, 9) for limit in limits]
-    row |= {"state": state if c.is_judged else "beside", "untested": c.untested}
-    return row | {"seeds_needed": c.seeds_needed if state == "inconclusive" else None}
+    return {
+        "name": c.name,
+        "values": [round(float(value), 9) for value in c.values],
+        "bound": c.bound,
+        "mean": round(float(c.values.mean()), 9) if len(c.values) else None,
+        "interval": None if limits is None else [round(limit, 9) for limit in limits],
+        "state": state if c.is_judged else "beside",
+        "untested": c.untested,
+        "seeds_needed": c.seeds_needed if state == "inconclusive" else None,
+    }
 
 
 def main(target: Path) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 from PIL import Image
@@ -21,7 +20,7 @@ EXTENSIONS = Path(__file__).resolve().parents[2] / "book" / "_ext"
 @pytest.fixture(scope="module")
 def modules() -> Iterator[dict[str, ModuleType]]:
     """The extensions by name."""
-    names = ("api_reference", "finished_pages", "print_book")
+    names = ("api_reference", "pages")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(EXTENSIONS)
         yield {name: importlib.import_module(name) for name in names}
@@ -75,7 +74,7 @@ def test_finished_pages_are_lighter_and_steadier(modules: dict[str, ModuleType],
         '<th rowspan="2">SA</th><td><p>hybrid</p></td><th>hybrid - SA</th>'
         "<td><p>soft attention (SA)</p></td><td>hard attention, HA</td><td>hybrid (SA, then HA)</td><td>HA learns</td>"
     )
-    assert modules["finished_pages"].finished(page, tmp_path) == (
+    assert modules["pages"].finished(page, tmp_path) == (
         '<img width="7" height="3" alt="x" src="a%20b.png"/><img width="20" height="11" src="c.svg"/>'
         '<img src="c.svg" width="5"/><img src="gone.png"/>'
         '<summary aria-label="Pages of this part"><span class="toctree-toggle"></span></summary>'
@@ -91,7 +90,7 @@ def test_finished_pages_are_lighter_and_steadier(modules: dict[str, ModuleType],
 def test_terms_say_what_they_mean_and_figures_offer_their_files(
     modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    pages, site, figures = modules["finished_pages"], tmp_path / "_build" / "html", tmp_path / "figures"
+    pages, site, figures = modules["pages"], tmp_path / "_build" / "html", tmp_path / "figures"
     (site / "notebooks").mkdir(parents=True)
     figures.mkdir()
     monkeypatch.setattr(pages.paths, "figures_dir", lambda: figures)
@@ -103,8 +102,7 @@ def test_terms_say_what_they_mean_and_figures_offer_their_files(
     )
     page = site / "notebooks" / "p.html"
     page.write_text(f'{link}>SAIF</a><details class="figure-note" data-figure="a"><p>x</p></details>')
-    app = SimpleNamespace(outdir=str(site), builder=SimpleNamespace(format="html"))
-    pages.finish_pages(app, None)
+    pages.rewrite(site)
     links = ", ".join(
         f'<a href="../figures/a.{ending}" download>{kind}</a>'
         for kind, ending in (("SVG", "svg"), ("PNG", "png"), ("record", "json"))
@@ -114,23 +112,3 @@ def test_terms_say_what_they_mean_and_figures_offer_their_files(
         f'<p class="files">{links}</p></details>'
     )
     assert (site / "figures" / "a.svg").read_text() == "svg"
-
-
-def test_without_a_browser_one_sentence_says_what_to_install(
-    modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(SystemExit, match="No Chromium was found on PATH: install the package chromium"):
-        modules["print_book"].make_pdf()
-
-
-def test_the_zip_holds_the_site(
-    modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(modules["print_book"], "BUILT", tmp_path)
-    with pytest.raises(SystemExit, match="run `make book` first"):
-        modules["print_book"].make_offline()
-    (tmp_path / "html").mkdir()
-    (tmp_path / "html" / "index.html").write_text("x")
-    with zipfile.ZipFile(modules["print_book"].make_offline()) as made:
-        assert made.read("html/index.html") == b"x"

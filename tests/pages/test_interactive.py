@@ -25,7 +25,6 @@ BOOK = ROOT / "book"
 STATIC = BOOK / "_static"
 SITE = BOOK / "_build" / "html"
 PARADIGMS = ("soft", "hard", "lvml", "hybrid")
-# The training of tests/test_course.py, so that one of the two files finds it in the store.
 SPEC = {
     **{"num_train": 96, "num_validation": 32, "num_test": 48, "epochs": 5, "batch_size": 16, "seeds": 3},
     **{"switch_epoch": 2, "learning_rates": "0.02,0.3", "hard_learning_rates": "0.2,0.01", "search_epochs": 1},
@@ -68,8 +67,8 @@ def script() -> Iterator[ModuleType]:
     """The book's script as a module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(BOOK / "_ext")
-        yield importlib.import_module("course")
-        patch.delitem(sys.modules, "course")
+        yield importlib.import_module("interactive")
+        patch.delitem(sys.modules, "interactive")
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,10 @@
-"""Write what course.md shows: the plane of focus and prediction after each epoch, and attention on test mosaics.
+"""Write what the interactive pages show: a course of training, and the digits with recorded runs of the library.
 
-Usage: course.py OUTPUT_FOLDER
+Usage: interactive.py OUTPUT_FOLDER
+       interactive.py --record    computes the runs that train.md compares with, or finds them, into book/train.csv
 
-Writes course-data.md and course-note.md, which course.md includes, course-plane-data.md for the landing page, and the
-pictures that they show without JavaScript.
+Writes for course.md, the landing page and train.md the data, the lines how they were made, and the pictures that they
+show without JavaScript: the plane of focus and prediction after each epoch, attention on test mosaics, recorded runs.
 """
 
 from __future__ import annotations
@@ -17,20 +18,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from findings import shown_tasks
 from jaxtyping import UInt8
 from PIL import Image
 
-from fcamlib import plots, tables
+from fcamlib import plots, store, tables
 from fcamlib.config import Grid, Mosaics
+from fcamlib.data.pictures import load_pictures
 from fcamlib.running import Trajectory, trajectory
 
+NAME = Path(__file__).name
 # Fewer mosaics than the notebooks have: training takes more epochs, so that there is more to see.
 SETTING: dict[str, Any] = {"num_train": 1_000, "num_validation": 250, "num_test": 1_000, "seeds": "0"}
 LIST_LENGTH = 12
 STATIC_EPOCHS = (0, 2, 5)  # and those at the switch and at the end
 STATIC_MOSAICS = 3
 MEASURES = ("accuracy", "focus_accuracy", "saif", "a_z", "s_y")
+RECORD = Path(__file__).parents[1] / "train.csv"
+NETWORKS = dict.fromkeys(("focus_network", "classification_network"), "mlp:1x32")
+KEPT = ("loss", "accuracy", "focus_accuracy", "saif")
+LEVELS = "0123456789abcdefg"
 Courses = Mapping[str, Trajectory]
 
 
@@ -141,40 +149,44 @@ def sprite(segments: UInt8[np.ndarray, "n M H W"]) -> str:
 
 def as_markdown(found: Courses) -> str:
     """The sentence on the setting and the data as JSON within the page."""
-    return f"{sentence(found)}\n\n{as_script({**plane_data(found), 'gallery': gallery_data(found)})}"
+    content = {**plane_data(found), "gallery": gallery_data(found)}
+    return f"{sentence(found)}\n\n{raw(as_script('fcam-course-data', content))}"
 
 
-def as_script(content: Mapping[str, Any]) -> str:
+def as_script(identifier: str, content: Mapping[str, Any]) -> str:
     """Data as JSON within the page."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
-    script = f'<script type="application/json" id="fcam-course-data">{text}</script>'
-    return f"```{{raw}} html\n{script}\n```\n"
+    return f'<script type="application/json" id="{identifier}">{text}</script>'
+
+
+def raw(html: str) -> str:
+    """HTML as Markdown that leaves it as it is."""
+    return f"```{{raw}} html\n{html}\n```\n"
 
 
 def static_gallery(found: Courses) -> dict[str, Any]:
     """The arguments of `plots.attention_gallery`: the first mosaics of the last list and the trained models."""
     chosen = lists(found)[-1]["numbers"][:STATIC_MOSAICS]
-    examples = {name: one.examples for name, one in found.items()}
     first = next(iter(found.values()))
+    kept = {name: first.examples[name][chosen] for name in ("segments", "foreground")}
     labels = first.examples["label"][chosen]
-    return {
-        "segments": first.examples["segments"][chosen],
-        "foreground": first.examples["foreground"][chosen],
+    ends = {name: (one.examples["alpha"][-1, chosen], one.examples["prob"][-1, chosen]) for name, one in found.items()}
+    return kept | {
         "labels": labels,
         "label_names": first.summary["class_names"],
-        "alpha": {name: e["alpha"][-1, chosen] for name, e in examples.items()},
-        "predictions": {name: e["prob"][-1, chosen].argmax(axis=1) for name, e in examples.items()},
-        "scores": {name: e["prob"][-1, chosen, labels] for name, e in examples.items()},
+        "alpha": {name: alpha for name, (alpha, _) in ends.items()},
+        "predictions": {name: prob.argmax(axis=1) for name, (_, prob) in ends.items()},
+        "scores": {name: prob[np.arange(len(chosen)), labels] for name, (_, prob) in ends.items()},
     }
 
 
-def main(folder: Path) -> None:
-    """Write the page's data and its pictures, with the line how they were made."""
+def write_course(folder: Path) -> None:
+    """Train, and write what course.md and the landing page show."""
     found = courses(SETTING)
     one = next(iter(found.values()))
     here = {"data": one.summary["title"], "recorded": False}
     here |= {f"{name}s": [one.summary["provenance"][name]] for name in ("commit", "date")}
-    record = {"notebook": "book/_ext/course.py", "computed": [here], "rerun": "python book/_ext/course.py FOLDER"}
+    record = {"notebook": f"book/_ext/{NAME}", "computed": [here], "rerun": f"python book/_ext/{NAME} FOLDER"}
     last = len(one.histograms) - 1
     shown = sorted({epoch for epoch in (*STATIC_EPOCHS, switch_epoch(found) or last, last) if epoch <= last})
     plane = {f"epoch {epoch}": {name: one.histograms[epoch] for name, one in found.items()} for epoch in shown}
@@ -184,11 +196,47 @@ def main(folder: Path) -> None:
     shown_first = plane_data(found)
     for name, saif in recorded_saif(last).items():
         shown_first["paradigms"][name]["recorded"] = saif
-    (folder / "course-plane-data.md").write_text(as_script(shown_first), "utf-8")
+    (folder / "course-plane-data.md").write_text(raw(as_script("fcam-course-data", shown_first)), "utf-8")
     (folder / "course-note.md").write_text(plots.how_made(record, "course", dated=True) + "\n", "utf-8")
 
 
+def record() -> None:
+    """Keep test measures of the default setting over ten seeds, headed by commit and date."""
+    results = store.get_all(Grid.of({"dataset": "digits", "seeds": list(range(10)), **NETWORKS}).configs())
+    made = results[0].summary["provenance"]
+    frame = tables.history_frame(results, KEPT).round(4)
+    RECORD.write_text(f"# {made['commit']} {made['date']}\n{frame.to_csv(index=False)}", "utf-8")
+
+
+def data_script(frame: pd.DataFrame) -> str:
+    """The digits, a character a pixel, with class and pool (e: test), and the range of the runs, as JSON."""
+    pictures = load_pictures("digits", 8)
+    pools = pd.DataFrame(pictures.pools()).idxmax(axis=1).map({"train": "t", "validation": "v", "test": "e"})
+    pixels = "".join(LEVELS[value] for value in pictures.values.ravel())
+    digits = {"pixels": pixels, "labels": "".join(map(str, pictures.label)), "pools": "".join(pools)}
+    ends = frame.groupby(["paradigm", "epoch"])[list(KEPT)].agg(["min", "max"])
+    band = {
+        name: {m: part[[(m, "min"), (m, "max")]].to_numpy().T.tolist() for m in KEPT}
+        for name, part in ends.groupby(level=0)
+    }
+    return as_script("fcam-train-data", {"digits": digits, "recorded": band})
+
+
+def write_training(folder: Path) -> None:
+    """Write what train.md shows beside the reader's own training."""
+    frame = pd.read_csv(RECORD, comment="#")
+    _, commit, date = RECORD.read_text("utf-8").split("\n", 1)[0].split()
+    (folder / "train-data.md").write_text(raw(data_script(frame)), "utf-8")
+    made = {"data": "digits", "recorded": True, "commits": [commit], "dates": [date]}
+    again = {"notebook": f"book/_ext/{NAME}", "rerun": f"python book/_ext/{NAME} --record"}
+    provenance = {"computed": [made], **again}
+    plots.save(plots.learning_curves(frame, switch_epoch=10), "train-recorded", folder, provenance)
+    (folder / "train-note.md").write_text(plots.how_made(provenance, "train-recorded") + "\n", "utf-8")
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    main(Path(sys.argv[1]))
+    if sys.argv[1] == "--record":
+        record()
+    else:
+        write_course(Path(sys.argv[1]))
+        write_training(Path(sys.argv[1]))
