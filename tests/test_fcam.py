@@ -111,15 +111,16 @@ def test_distinct_segments_give_the_gradients_of_every_occurrence_in_any_order(m
 
 @each_paradigm
 @pytest.mark.parametrize("contextual", [False, True])
-def test_masked_equals_removed(model: FCAM, paradigm: str, contextual: bool) -> None:
+@pytest.mark.parametrize("padded", [0, 1])
+def test_masked_equals_removed(model: FCAM, paradigm: str, contextual: bool, padded: int) -> None:
     model.encoder = Centred() if contextual else None
     table = 3 * random(N, D)
-    mask = torch.tensor([[True, False, True], [True, True, True]])
+    mask = torch.arange(B * M).view(B, M) != padded  # a place of the first instance
     masked = model(table, INDEX, paradigm, mask)
-    assert masked.log_alpha[0, 1].exp().item() == 0
+    assert masked.log_alpha[0, padded].exp().item() == 0
     loss, prediction = masked.loss(paradigm, Y, "none"), masked.log_prob(paradigm)
     model.encoder = None
-    removed = table[INDEX[0, [0, 2]]]
+    removed = table[INDEX[0, mask[0]]]
     alone = model(removed - removed.mean(dim=0) if contextual else removed, torch.tensor([[0, 1]]), paradigm)
     assert_close((loss[:1], prediction[:1]), (alone.loss(paradigm, Y[:1], "none"), alone.log_prob(paradigm)))
 
