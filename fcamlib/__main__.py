@@ -5,7 +5,7 @@ import signal
 
 
 def main() -> None:
-    """Run the command line; an interruption while it is imported is one sentence too."""
+    """Run the command line; an interruption during the imports also ends in one sentence."""
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:  # a shell's background jobs ignore the signal
         signal.signal(signal.SIGINT, _stop)
@@ -16,7 +16,7 @@ def main() -> None:
 
 
 def _stop(*_: object) -> None:
-    """End at once: what an import catches and wraps would be a traceback."""
+    """Exit immediately: an import could catch an exception and turn it into a traceback."""
     os.write(2, b"fcam: interrupted before anything was computed.\n")
     os._exit(130)
 

@@ -1,6 +1,6 @@
-"""Any nested state in one safetensors file, from which a computation resumes.
+"""Checkpoints: a nested state in one safetensors file, from which a computation resumes.
 
-Tensors are stored as such, everything else as JSON in the file's header, with a checksum over both. No pickle.
+Tensors are stored as tensors, everything else as JSON in the file's header, with a checksum over both. No pickle.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from fcamlib.errors import StoreError, UserError
 
 log = logging.getLogger(__name__)
 Row = dict[str, Any]  # one epoch of history, or one compared learning rate
-State = dict[str, Any]  # dicts, lists, tuples, tensors, numbers, strings and None in each other
-SECONDS = 20.0  # between checkpoints, where the user does not say otherwise
+State = dict[str, Any]  # nested dicts, lists, tuples, tensors, numbers, strings and None
+SECONDS = 20.0  # default time between checkpoints
 
 
 def seconds_between(default: float = SECONDS) -> float:
-    """The least time between two checkpoints: the variable `FCAM_CHECKPOINT_SECONDS`, or `default`."""
+    """Least time between two checkpoints: the environment variable `FCAM_CHECKPOINT_SECONDS`, or `default`."""
     given = os.environ.get("FCAM_CHECKPOINT_SECONDS") or default
     with suppress(ValueError):
         if math.isfinite(seconds := float(given)):
             return seconds
-    raise UserError(f"FCAM_CHECKPOINT_SECONDS={given} is not a number of seconds: give one, such as 20.")
+    raise UserError(f"FCAM_CHECKPOINT_SECONDS={given} is not a number of seconds: set a number such as 20.")
 
 
 def save(path: Path, state: State) -> None:
-    """Write `state` to `path`, whole or not at all."""
+    """Write `state` to `path` atomically."""
     tensors: dict[str, Tensor] = {}
     described = json.dumps(_flattened(state, "", tensors))
     metadata = {"state": described, "sha256": _checksum(described, tensors)}
@@ -49,16 +49,16 @@ def save(path: Path, state: State) -> None:
         os.replace(beside, path)
     except (OSError, SafetensorError) as error:
         with suppress(OSError):
-            beside.unlink()  # what it takes is missing elsewhere
+            beside.unlink()  # frees its space on a full disk
         reason = getattr(error, "strerror", None) or error
         raise StoreError(
-            f"the checkpoint '{path}' cannot be written ({reason}): make room and start again; "
-            "what is stored stays, and training goes on from the checkpoint before."
+            f"the checkpoint '{path}' cannot be written ({reason}): free some space and start again; "
+            "stored results are kept, and training resumes from the previous checkpoint."
         ) from None
 
 
 def load(path: Path, restore: Callable[[State], Any] = dict) -> Any:
-    """What `restore` makes of the state in `path`; None without a file, and with a warning where it does not fit."""
+    """The state in `path`, passed through `restore`; None without a file, or with a warning if it does not fit."""
     if not path.exists():
         return None
     try:
@@ -68,17 +68,17 @@ def load(path: Path, restore: Callable[[State], Any] = dict) -> Any:
         if _checksum(metadata["state"], tensors) != metadata["sha256"]:
             raise ValueError("another checksum")
     except (SafetensorError, OSError, KeyError, ValueError):
-        log.warning("the checkpoint '%s' is damaged: training starts from its beginning.", path)
+        log.warning("the checkpoint '%s' is damaged: training starts from the beginning.", path)
         return None
     try:
         return restore(_restored(json.loads(metadata["state"]), tensors))
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-        log.warning("the checkpoint '%s' belongs to another training: this one starts from its beginning.", path)
+        log.warning("the checkpoint '%s' belongs to another run: training starts from the beginning.", path)
         return None
 
 
 def _flattened(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
-    """The JSON of a nested value; its tensors are put into `tensors`."""
+    """A nested value as JSON; its tensors are moved into `tensors`."""
     match value:
         case Tensor():
             name = f"{len(tensors)}{place}"
@@ -107,7 +107,7 @@ def _restored(value: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def _checksum(described: str, tensors: dict[str, Tensor]) -> str:
-    """sha256 over everything that a checkpoint restores."""
+    """sha256 of everything that a checkpoint restores."""
     digest = hashlib.sha256(described.encode())
     for name, value in sorted(tensors.items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())

@@ -1,4 +1,4 @@
-"""What `fcam check` reports: versions, devices, folders, data sets, results. Nothing is changed or downloaded."""
+"""The report of `fcam check`: versions, devices, folders, data sets, results. It changes and downloads nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = ("torch", "torchvision", "numpy", "scipy", "scikit-learn", "pandas", 
 # sha256 over the 1,797 digits as bytes, then their labels.
 DIGITS_SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
 ABSENT = "absent; downloaded when first used"
-Line = tuple[str, str]  # what, and its state
+Line = tuple[str, str]  # name, state
 
 
 def report() -> str:
@@ -60,17 +60,17 @@ def _folders() -> list[Line]:
 
 
 def _folder_state(folder: Path) -> str:
-    """Whether files can be written in a folder, or in the nearest one above it that exists."""
+    """Whether files can be written in a folder, or in its nearest existing parent."""
     nearest = next(parent for parent in (folder, *folder.parents) if os.path.lexists(parent))
     try:
         with tempfile.TemporaryFile(dir=nearest):
-            return "writable" if nearest == folder else "will be made when needed"
+            return "writable" if nearest == folder else "will be created when needed"
     except OSError as error:
         return f"NOT WRITABLE ({error.strerror})"
 
 
 def _data_sets() -> list[Line]:
-    """A line for each source, and for each of the user's own data in the data folder."""
+    """One line per source, and one per data set of the user's own in the data folder."""
     lines: list[Line] = []
     for kind, source in SOURCES.items():
         if not source.path or source.optional:
@@ -92,7 +92,7 @@ def _tried(state: object, of: object) -> str:
 
 
 def _state(kind: str) -> str:
-    """Whether a source of this package is there, as it should be."""
+    """Whether a source of this package is present and verified."""
     from fcamlib.data import coco, hatexplain, pictures
 
     if kind == "digits":
@@ -115,7 +115,7 @@ def _state(kind: str) -> str:
 
 
 def _own(kind: str) -> list[Path]:
-    """A user's own data of a kind in the data folder: folders of pictures, and what lies in a folder of the kind."""
+    """A user's own data of a kind in the data folder: folders of pictures, or the content of the folder `kind`."""
     try:
         inside = sorted(paths.data_dir().iterdir())
         if kind == "folder":
@@ -127,11 +127,11 @@ def _own(kind: str) -> list[Path]:
 
 
 def _folder_source(folder: Path) -> str:
-    """Classes and pictures of a folder of pictures, or what keeps it from being used."""
+    """Numbers of classes and pictures in a folder of pictures, or why it cannot be used."""
     train, test = ({entry.name: _num_pictures(entry) for entry in sorted((folder / split).iterdir()) if entry.is_dir()}
                    for split in ("train", "test"))  # fmt: skip
     if not train and not test:
-        return "not of pictures: train/ and test/ hold no class folders"
+        return "no pictures: train/ and test/ hold no class folders"
     if odd := sorted(name for name in {*train, *test} if not train.get(name) or not test.get(name)):
         return f"NOT USABLE: class '{odd[0]}' has no pictures in one of train/ and test/"
     return f"present: {len(train)} classes, {sum(train.values())} pictures in train/, {sum(test.values())} in test/"

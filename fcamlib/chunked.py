@@ -1,18 +1,18 @@
-r"""A training pass in bounded memory: segments in chunks, whose activations are computed again for their gradients.
+r"""A training pass in bounded memory: segments are processed in chunks with activation checkpointing.
 
-What autograd keeps of a pass grows with the number U of distinct segments of a batch, up to the whole bank when
-instances have many segments. Where it would be more than `numerics.BUDGET`, the networks see chunks of segments, and of
-each chunk only its scores stay: a focus logit and K class logits a segment. The backward pass computes a chunk's
-activations again and drops them. This is exact: chunks meet only in sums of gradients, so that no more than the
-rounding of a sum differs. It costs one more forward pass, a third of a step.
+The memory that autograd needs grows with the number U of distinct segments of a batch, up to the whole bank when
+instances have many segments. If it would exceed `numerics.BUDGET`, the networks see chunks of segments, and only the
+scores of each chunk are kept: a focus logit and K class logits per segment. The backward pass recomputes a chunk's
+activations and frees them. This is exact up to the rounding of sums, since chunks interact only through sums of
+gradients. It costs one more forward pass, a third of a step.
 
-| paradigm   | kept of a chunk                   | computed again in the backward pass        |
+| paradigm   | kept per chunk                    | recomputed in the backward pass            |
 |------------|-----------------------------------|--------------------------------------------|
 | HA, LVML   | focus and class logits            | both networks (and an encoder)             |
 | SA         | focus logits; the chunk's part of the weighted sums, (B, D) | focus network, then the part of the sums |
 
-Small batches, which are all those of the paper's sizes up to m = 20, take the pass in one piece. Where an encoder looks
-at a segment's neighbours the chunks are groups of instances. Batch normalisation looks at all segments of a batch, so a
+Small batches are processed in one piece, including all of the paper's sizes up to m = 20. If an encoder uses a
+segment's neighbours, the chunks are groups of instances. Batch normalisation uses all segments of a batch, so a
 training pass with it is never divided. Axes: B batch, M segments, U distinct segments of a batch, K classes,
 D features. Source: this project.
 """
@@ -40,7 +40,7 @@ _KEPT: WeakKeyDictionary[FCAM, dict[Any, float]] = WeakKeyDictionary()  # what `
 
 
 def batch_output(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics) -> FCAMOutput:
-    """The model's pass over a batch, in one piece or, where that would keep too much, in chunks."""
+    """The model's pass over a batch, in one piece or, if that would take too much memory, in chunks."""
     rows, places = numerics.rows_of(data.segments, len(data.bank.values))
     size = chunk_size(model, data, len(rows), paradigm, numerics)
     if size is not None:
@@ -50,7 +50,7 @@ def batch_output(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics) 
 
 
 def output_in_chunks(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics, size: int) -> FCAMOutput:
-    """The pass over the instances of `data` with `size` segments, or instances of a contextual encoder, at a time."""
+    """The pass over the instances of `data`, with `size` segments (contextual encoder: instances) at a time."""
     with numerics.autocasting():
         if not model.context_free:
             return _grouped(model, data, paradigm, numerics, size)
@@ -61,7 +61,7 @@ def output_in_chunks(model: FCAM, data: SDCData, paradigm: str, numerics: Numeri
 
 
 def chunk_size(model: FCAM, data: SDCData, num_rows: int, paradigm: str, numerics: Numerics) -> int | None:
-    """Segments, or instances where these cannot be divided, that may be passed at once; None if all fit."""
+    """How many segments (contextual encoder: instances) fit into memory at once; None if all do."""
     total, units = (num_rows, num_rows) if model.context_free else (data.segments.numel(), len(data))
     if total <= 2 * limits.ROWS or (model.training and model.counts_segments):  # so few always fit
         return None
@@ -74,7 +74,7 @@ def chunk_size(model: FCAM, data: SDCData, num_rows: int, paradigm: str, numeric
 
 
 def kept_of_each(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics) -> float:
-    """Bytes that autograd keeps of a segment, or of an instance of a contextual encoder: those of three less one."""
+    """Bytes that autograd keeps per segment (contextual encoder: instance), from the difference of three and one."""
 
     def kept(number: int) -> int:
         part = data.take(torch.arange(number, device=data.label.device) % len(data))
@@ -94,7 +94,7 @@ def kept_of_each(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics) 
 
 
 def saved_bytes(call: Callable[[], Any], besides: Iterable[Tensor] = ()) -> int:
-    """Bytes that autograd keeps for the backward pass of `call`, each storage once, without those of `besides`."""
+    """Bytes that autograd keeps for the backward pass of `call`, each storage once, excluding `besides`."""
     left_out = {tensor.untyped_storage().data_ptr() for tensor in besides}
     sizes: dict[int, int] = {}
 
@@ -105,7 +105,7 @@ def saved_bytes(call: Callable[[], Any], besides: Iterable[Tensor] = ()) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        result = call()  # is held until all is counted: a freed storage's address may be used again
+        result = call()  # held until everything is counted: the address of a freed storage may be reused
     total = sum(sizes.values())
     del result
     return total
@@ -113,7 +113,7 @@ def saved_bytes(call: Callable[[], Any], besides: Iterable[Tensor] = ()) -> int:
 
 @dataclass(frozen=True)
 class Chunks:
-    """Distinct segments of some instances, passed through the model `size` at a time."""
+    """Distinct segments of a set of instances, passed through the model `size` at a time."""
 
     model: FCAM
     bank: Bank
@@ -122,7 +122,7 @@ class Chunks:
     numerics: Numerics
 
     def scores(self, classified: bool) -> tuple[Float[Tensor, " U"], Float[Tensor, "U K"] | None]:
-        """Focus logits and, where they are `classified`, class logits of the segments."""
+        """Focus logits of the segments and, if `classified`, their class logits."""
 
         def call(rows: Tensor) -> tuple[Tensor, Tensor | None]:
             return self.model.scores(self._encoded(rows), classified)
@@ -158,14 +158,14 @@ class Chunks:
 
 
 def recomputed(call: Callable[..., Any], *arguments: Any) -> Any:
-    """`call(*arguments)`, of which autograd keeps the arguments alone and computes the rest again."""
+    """`call(*arguments)`, for which autograd keeps only the arguments and recomputes the rest."""
     if not torch.is_grad_enabled():
         return call(*arguments)
     return checkpoint(call, *arguments, use_reentrant=False)
 
 
 def _grouped(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics, size: int) -> FCAMOutput:
-    """A pass whose encoder looks at whole instances, `size` of them at a time."""
+    """A pass with a contextual encoder, `size` instances at a time."""
     is_mixture = needs([paradigm], "mixture")
 
     def call(index: Tensor) -> tuple[Tensor, Tensor | None]:

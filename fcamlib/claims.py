@@ -1,8 +1,8 @@
-r"""The paper's claims as criteria on numbers, quoted in arXiv 2307.13421's order.
+r"""The paper's claims as numerical criteria, in the order of arXiv 2307.13421.
 
-Comparisons of paradigms are differences within a seed, and `fcamlib.verdicts` says what follows from them. Measures at
-the end are means over the last five measured epochs. How each claim is put into numbers is this project's choice, and
-was fixed before any of the runs that it judges were looked at.
+Paradigms are compared by differences within a seed, and `fcamlib.verdicts` turns these into verdicts. Final measures
+are means over the last five measured epochs. The translation of each claim into numbers is this project's choice; it
+was fixed before we looked at any of the runs that it judges.
 
 | claim      | on runs                                                                                              |
 |------------|-----------------------------------------------------------------------------------------------------|
@@ -10,15 +10,15 @@ was fixed before any of the runs that it judges were looked at.
 | S1, S2, S3 | shares of test instances by the confidence of focus, max a, and prediction, max p                   |
 | H1         | SAIF, and accuracy or BLEU-4, hybrid minus the better of SA and HA in the same seed                  |
 
-What is late is judged only where the training loss of both has flattened or the paper's number of epochs is reached.
+Late measures are judged only if the training losses of both have flattened or the paper's number of epochs is reached.
 
 | claim      | on the linear theory and at fixed focus                                                              |
 |------------|-----------------------------------------------------------------------------------------------------|
-| D1, D2, D3 | time to $\alpha = 1/2$, by which the faster leads by 2 % or more; focus logit gained late, or final  |
-| D4         | time until half of the smallest final margin, LVML 2 % or more before SA and before HA               |
-| H1         | final attention, and score of the label as each predicts from a correct focus                        |
+| D1, D2, D3 | time to $\alpha = 1/2$, with a lead of at least 2%; late gain of the focus logit, or its final value  |
+| D4         | time to half of the smallest final margin, LVML at least 2% before SA and before HA                  |
+| H1         | final attention, and the label's score under each prediction rule with a correct focus               |
 | I1, I2     | slope of the incentive over $\alpha$ in each seed, with and without $\alpha = 1$                     |
-| I3         | LVML's incentive less HA's at the smallest $\alpha$, less SA's at the largest                        |
+| I3         | LVML's incentive minus HA's at the smallest $\alpha$, and minus SA's at the largest                  |
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from fcamlib.paradigms import label_of
 from fcamlib.verdicts import Criterion, Seeds
 
 Curves = Mapping[str, Float[np.ndarray, "R T"]]  # by paradigm
-MARGINS = (0.01, 0.02)  # how much less still counts as "at least": SAIF or attention, accuracy or probability
-MOSTLY = 0.5  # the share from which "is" is meant
-EFFECT = 1.02  # ratio of times from which one is faster
-EARLY, LATE, LAST = 0.2, 0.5, 5  # the first fifth of the epochs; from the middle on; the last measured epochs
-FLAT = 0.05  # of the loss's whole fall, which the last fifth of the epochs may still add
+MARGINS = (0.01, 0.02)  # tolerance of "at least": SAIF or attention, accuracy or probability
+MOSTLY = 0.5  # share above which a statement counts as generally true
+EFFECT = 1.02  # smallest ratio of times that counts as faster
+EARLY, LATE, LAST = 0.2, 0.5, 5  # the first fifth of the epochs; the second half; the last measured epochs
+FLAT = 0.05  # largest part of the loss's total decrease that the last fifth of the epochs may add
 CURVES = {"a_z": "attention on the foreground", "a_z_high": "share with a_z > 0.8", "focus_accuracy": "focus accuracy"}
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Runs of one task: by paradigm, arrays over the same seeds in the same order; what is not known is left out.
+    """Runs of one task: arrays by paradigm over the same seeds in the same order; unknown measures are left out.
 
-    `accuracy` (of captions what `accuracy_name` says) and `saif` (R,) on test data at the end; `curves` (R, T) of each
-    measure in `CURVES` after each measured epoch; `confidence` (R, 5, 5) in percent per [largest attention, largest
-    class probability] in fifths; `unfinished` says why nothing can be said about the end of a training.
+    `accuracy` (or the measure `accuracy_name`) and `saif` (R,) are final values on test data; `curves` (R, T) holds
+    each measure in `CURVES` after each measured epoch; `confidence` (R, 5, 5) is in percent per [largest attention,
+    largest class probability] in fifths; `unfinished` says why late claims cannot be judged.
     """
 
     accuracy: Mapping[str, Seeds]
@@ -61,7 +61,7 @@ class Evidence:
     paradigms = property(lambda self: set(self.accuracy))
 
     def shares(self, paradigm: str) -> dict[str, Seeds]:
-        """Shares with a sure focus, a sure prediction, and this with an unsure focus; empty where not recorded."""
+        """Shares with confident focus, with confident prediction, and with the latter but unsure focus; or empty."""
         cells = self.confidence.get(paradigm, np.empty((0, 5, 5))) / 100
         parts = {"focus": cells[:, 4, :], "prediction": cells[:, :, 4], "blurred": cells[:, 1:4, 4]}
         return {name: part.sum(axis=1) for name, part in parts.items()}
@@ -69,7 +69,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Incentives:
-    """Incentives after training at fixed focus: rising attention (A,), and paradigm -> (R, A)."""
+    """Incentives after training at fixed focus: increasing attention weights (A,), and paradigm -> (R, A)."""
 
     alphas: Float[np.ndarray, " A"]
     of: Mapping[str, Float[np.ndarray, "R A"]]
@@ -78,7 +78,7 @@ class Incentives:
 
 @dataclass(frozen=True)
 class Paths:
-    """Trajectories of the linear model at the same rising times: margin and focus logit; the exact flow has one row."""
+    """Margin and focus logit of the linear model at the same increasing times; the exact flow has one row."""
 
     times: Float[np.ndarray, " T"]
     mu: Curves
@@ -90,7 +90,7 @@ class Paths:
 
 
 def is_flat(loss: Float[np.ndarray, " T"]) -> bool:
-    """Whether a training loss has flattened: its last fifth adds at most 5 % to its fall since the first epoch."""
+    """Whether a training loss has flattened: its last fifth adds at most 5% to its decrease since the first epoch."""
     fifth = max(1, len(loss) // 5)
     before, end = loss[-2 * fifth : -fifth].mean(), loss[-fifth:].mean()
     return len(loss) >= LAST and bool(before - end <= FLAT * (loss[0] - end))
@@ -116,7 +116,7 @@ WHEN: dict[str, Callable[[Float[np.ndarray, "R T"]], Seeds]] = {
 
 
 def _lead(e: Evidence, when: str, more: str, less: str) -> list[Criterion]:
-    """A difference of paradigms in the first of the known curves, and beside it in the others."""
+    """A difference of paradigms, judged in the first known curve and also shown in the others."""
     known = [name for name in CURVES if name in e.curves]
     unfinished = "" if when == "early" else e.unfinished.get(more) or e.unfinished.get(less, "")
     return [
@@ -131,7 +131,7 @@ def _lead(e: Evidence, when: str, more: str, less: str) -> list[Criterion]:
 
 
 def _hybrid_wins(measures: Mapping[str, Mapping[str, Seeds]], is_exact: bool = False) -> list[Criterion]:
-    """Two measures of the hybrid less those of the better of SA and HA."""
+    """Two measures of the hybrid minus the better of SA and HA."""
     gains = {name: of["hybrid"] - np.maximum(of["soft"], of["hard"]) for name, of in measures.items()}
     return [
         Criterion(f"{name}, hybrid - better of SA and HA", gain, -margin, is_exact=is_exact)
@@ -168,7 +168,7 @@ def _lvml_is_sure_of_both(e: Evidence) -> list[Criterion]:
 
 
 def _trend(e: Incentives, paradigm: str, sign: int) -> list[Criterion]:
-    """Slope of the incentive over alpha in each seed, with and without alpha = 1; from end to end beside it."""
+    """Slope of the incentive over alpha in each seed, with and without alpha = 1; also the end-to-end difference."""
     label, says, values = label_of(paradigm), {1: "rise", -1: "fall"}[sign], sign * e.of[paradigm]
     if len(e.alphas) == 1:
         return [Criterion(f"{label}: mean {says} per unit of alpha", np.array([]), untested="there is one alpha")]
@@ -190,7 +190,7 @@ def _lvml_is_above_both(e: Incentives) -> list[Criterion]:
 
 
 def time_to(level: float, times: Float[np.ndarray, " T"], values: Float[np.ndarray, "R T"]) -> Seeds:
-    """When each row first reaches a level, linearly between times; the last time where it never does."""
+    """When each row first reaches a level, by linear interpolation; the last time if it never does."""
     found = []
     for row in values:
         after = int(np.argmax(row >= level))
@@ -200,7 +200,7 @@ def time_to(level: float, times: Float[np.ndarray, " T"], values: Float[np.ndarr
 
 
 def _faster(p: Paths, fast: str, slow: str, what: str, curves: Curves, level: float) -> Criterion:
-    """The ratio of the times at which two paradigms reach a level; with less than 2 % between them none is faster."""
+    """The ratio of the times at which two paradigms reach a level; a lead of less than 2% does not count."""
     soon, late = (time_to(level, p.times, curves[name]) for name in (fast, slow))
     name, untested = f"time to {what}, {label_of(slow)} / {label_of(fast)}", ""
     if min(curves[paradigm].max(axis=1).min() for paradigm in (fast, slow)) < level:
@@ -215,7 +215,7 @@ def _focuses_faster(p: Paths, fast: str, slow: str) -> Criterion:
 
 
 def _ends_above(p: Paths, more: str, less: str, is_gain: bool = False) -> Criterion:
-    """Final focus logit of one paradigm less that of another, or what both gained in the second half of the time."""
+    """Difference of two paradigms' final focus logits, or of their gains in the second half of the time."""
     middle = int(np.searchsorted(p.times, LATE * p.times[-1]))
     ends = [p.nu[name][:, -1] - is_gain * p.nu[name][:, middle] for name in (more, less)]
     what = "gain of the focus logit in the second half" if is_gain else "final focus logit"
@@ -228,7 +228,7 @@ def _lvml_is_first(p: Paths) -> list[Criterion]:
 
 
 def _hybrid_wins_in_theory(p: Paths) -> list[Criterion]:
-    """Attention on the foreground, and probability of the label as each paradigm predicts from a correct focus."""
+    """Attention on the foreground, and the label's probability under each prediction rule with a correct focus."""
     alpha, prob = {}, {}
     for name in _HYBRID:
         alpha[name] = 1 / (1 + (p.num_segments - 1) * np.exp(-p.nu[name][:, -1]))
@@ -242,13 +242,13 @@ def _hybrid_wins_in_theory(p: Paths) -> list[Criterion]:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, and how each kind of evidence measures it: kind -> (paradigms needed, criteria)."""
+    """A statement of the paper, and its criteria by kind of evidence: kind -> (required paradigms, criteria)."""
 
     statement: str
     measured: Mapping[type, tuple[tuple[str, ...], Callable[[Any], list[Criterion]]]]
 
     def measure(self, evidence: Evidence | Incentives | Paths) -> list[Criterion]:
-        """The claim's criteria on this evidence; none where a paradigm that it speaks of is missing."""
+        """The claim's criteria on this evidence; none if a required paradigm is missing."""
         needed, criteria = self.measured[type(evidence)]
         return criteria(evidence) if set(needed) <= evidence.paradigms else []
 
@@ -285,14 +285,14 @@ CLAIMS = {
 
 
 def measure(claims: Iterable[str], evidence: Evidence | Incentives | Paths) -> dict[str, list[Criterion]]:
-    """Claim -> its criteria, of those of the claims that this kind of evidence speaks of."""
+    """Claim -> its criteria, for the claims that apply to this kind of evidence."""
     return {name: CLAIMS[name].measure(evidence) for name in claims if type(evidence) in CLAIMS[name].measured}
 
 
 def hybrid_gains(history: pd.DataFrame, by: Sequence[str]) -> dict[tuple[Any, ...], list[Criterion]]:
-    """Combination of the columns `by` -> the criteria of H1 on a study's rows, seeds without one of the three left out.
+    """Combination of the columns `by` -> the criteria of H1 on a study's rows, for seeds with all three paradigms.
 
-    Where the hybrid's `soft_share` tells combinations apart, SA and HA count for each.
+    If combinations differ in the hybrid's `soft_share`, SA and HA are used for each of them.
     """
     rows = history[history["paradigm"].isin(_HYBRID)]
     if "soft_share" in by:

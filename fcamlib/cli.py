@@ -1,7 +1,7 @@
 """Command line: `fcam run`, `grid`, `study`, `sweep`, `caption`, `crossval`, `list`, `check`, `record`, `rerun`.
 
-A command that trains says which configs its parameters make; `training` does the rest alike for all. What imports torch
-or pandas is imported where it is used, so that `fcam --help` answers at once.
+A command that trains only turns its parameters into configs; `training` does the rest for all of them. Modules that
+import torch or pandas are imported only where they are used, so that `fcam --help` answers at once.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ Given = dict[str, Any]
 
 
 class Commands(click.Group):
-    """A user's mistake ends with one sentence and status 2, an interruption with status 130."""
+    """A user error ends with one sentence and status 2, an interruption with status 130."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; characters that the terminal does not have are replaced."""
+        """Run a command; characters that the terminal cannot show are replaced."""
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
@@ -64,7 +64,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            said = "interrupted; what is stored stays, and the same command goes on from the last checkpoint."
+            said = "interrupted; stored results are kept, and the same command resumes from the last checkpoint."
             status = 130
         except UserError as error:
             said = one_line(error)
@@ -89,7 +89,7 @@ def _show_version(ctx: click.Context, parameter: click.Parameter, asked: bool) -
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
-              help="Show the version, in a source checkout with its commit, and exit.")  # fmt: skip
+              help="Show the version (in a source checkout with its commit) and exit.")  # fmt: skip
 def main() -> None:
     """Train and compare attention models: soft, hard, latent-variable and hybrid attention.
 
@@ -102,7 +102,7 @@ def main() -> None:
       fcam COMMAND --help                all options of a command
 
     \b
-    Folders are moved with environment variables:
+    Environment variables for folders:
       FCAM_DATA     data sets
       FCAM_RESULTS  the run store
       FCAM_FIGURES  saved figures
@@ -112,19 +112,19 @@ def main() -> None:
         logging.getLogger("fcamlib").setLevel(logging.INFO)
 
 
-# --- what every command that trains does ------------------------------------------------------------------------------
+# --- shared by all commands that train --------------------------------------------------------------------------------
 
 FLAGS = {
-    "--list list_only": "show what is stored, what would be computed and how long, and stop",
-    "--estimate estimate": "the same, after a few training steps have been timed",
-    "--fresh fresh": "compute even what the store has",
-    "--live live": "leave out recorded results: take from the store, or compute",
+    "--list list_only": "show what is stored and how long the rest would take, then stop",
+    "--estimate estimate": "the same, but time a few training steps for the estimate",
+    "--fresh fresh": "compute again even if the result is stored",
+    "--live live": "ignore recorded results; use the store, or compute",
     "--json as_json": "print each result as one line of JSON",
 }
 
 
 def training(model: type[Parameters], one: bool = False) -> Callable[[Callable[..., Sequence[Config]]], click.Command]:
-    """A command that computes, or looks up, the configs that the decorated function makes of the given parameters."""
+    """A command that computes or looks up the configs returned by the decorated function."""
     fields = {name: field for known in reversed(known_of(model).values()) for name, field in known.items()}
 
     def decorate(make: Callable[..., Sequence[Config]]) -> click.Command:
@@ -154,13 +154,13 @@ def training(model: type[Parameters], one: bool = False) -> Callable[[Callable[.
 
 
 def compute(configs: Sequence[Config], fresh: bool, as_json: bool, recorded: bool = True) -> None:
-    """Compute or look up results, in order, and show each; of several, one that diverges does not stop the others."""
+    """Compute or look up results in order and show each; if one of several diverges, the others still run."""
     from fcamlib import store
 
     diverged = 0
     for config in configs:
         try:
-            result = None if fresh else store.find(config, recorded, report=False)  # answers without importing torch
+            result = None if fresh else store.find(config, recorded, report=False)  # needs no torch
             if result is None:
                 require_address_space()
                 from fcamlib.numerics import keep_freed_memory
@@ -185,29 +185,29 @@ def compute(configs: Sequence[Config], fresh: bool, as_json: bool, recorded: boo
 
 @training(Grid, one=True)
 @click.option("--config", "files", type=Path, multiple=True, metavar="FILE",
-              help="a result's config.json, in place of the options; may be given several times")  # fmt: skip
+              help="a result's config.json instead of options; may be repeated")  # fmt: skip
 def run(given: Given, files: tuple[Path, ...]) -> Sequence[Config]:
     """Train one model, or show its stored run.
 
-    Example, your own pictures in PATH/train/<class>/ and PATH/test/<class>/:
+    Example for your own pictures in PATH/train/<class>/ and PATH/test/<class>/:
 
     \b
       fcam run --dataset folder:PATH --foreground airplane,automobile,bird \\
                --num-segments 5 --paradigm hybrid --seed 0
 
-    Lists are written 0.05,0.02 or '[0.05, 0.02]'. Of several learning rates the best on validation data is kept. A run
-    that was interrupted goes on from its last checkpoint.
+    Write lists as 0.05,0.02 or '[0.05, 0.02]'. If several learning rates are given, the best on validation data is
+    used. An interrupted run resumes from its last checkpoint.
     """
     for name in given if files else ():
         raise UserError(f"--config and --{ONE_RUN.get(name, name).replace('_', '-')} exclude each other: give one.")
     for field, name in ONE_RUN.items():
         if "," in given.get(field, ""):
-            raise UserError(f"{name}={given[field]} is more than one: `fcam run` trains one, `fcam grid` several.")
+            raise UserError(f"{name}={given[field]} is a list: `fcam run` takes one value, `fcam grid` several.")
     return [*map(config_file, files)] or Grid.of({"paradigms": "hybrid", **given}, ONE_RUN).configs()
 
 
 def config_file(path: Path) -> Config:
-    """The config in a file."""
+    """Read a config from a file."""
     try:
         return read(path.read_bytes())
     except OSError as error:
@@ -221,9 +221,9 @@ def config_file(path: Path) -> Config:
 def grid(given: Given, profile: str | None) -> Sequence[Config]:
     """Train every paradigm with every seed.
 
-    PROFILE is a YAML file of parameters, or the name of one in notebooks/profiles, such as quick; options go before its
-    values. A file of several documents, divided by ---, is as many grids, one after the other. --list goes by stored
-    runs to tell how long the others will take on this machine, --estimate by a few training steps.
+    PROFILE is a YAML file of parameters, or the name of one in notebooks/profiles, such as quick; options override its
+    values. Each YAML document in the file (separated by ---) is a grid of its own. To predict the run time on this
+    machine, --list uses stored runs and --estimate times a few training steps.
 
     \b
     Example:
@@ -234,7 +234,7 @@ def grid(given: Given, profile: str | None) -> Sequence[Config]:
 
 
 def _grid(given: Given) -> Grid | CaptionGrid:
-    """The grid of a profile's document: of captioning runs where its data have captions."""
+    """The grid of a profile's document; data with captions give a grid of captioning runs."""
     source = str(given.get("dataset", "")).partition(":")[0]
     return CaptionGrid.of(given) if source in CaptionGrid.sources() else Grid.of(given)
 
@@ -242,11 +242,11 @@ def _grid(given: Given) -> Grid | CaptionGrid:
 @training(StudyGrid)
 @click.argument("name", required=False, type=click.Choice(list(STUDIES)))
 def study(given: Given, name: str | None) -> Sequence[Config]:
-    """Train every combination of several settings into one table.
+    """Train every combination of several settings and collect the results in one table.
 
-    Segments, networks, paradigms, switches, learning rates and seeds that are listed are combined. The table is one
-    result of the store, without weights. A study that was interrupted goes on where it stopped. NAME is a study that is
-    kept with the source; options go before its settings.
+    All listed segments, networks, paradigms, switches, learning rates and seeds are combined. The table is stored as
+    one result, without weights. An interrupted study resumes where it stopped. NAME is a study defined in the source;
+    options override its settings.
 
     \b
     Examples:
@@ -261,8 +261,8 @@ def study(given: Given, name: str | None) -> Sequence[Config]:
 def sweep(given: Given) -> Sequence[Config]:
     """Train the classifier at fixed attention weights.
 
-    Every attention weight, paradigm and seed is trained, all at once. Shows loss L and incentive I = -dL/dalpha after
-    the last epoch. A sweep that was interrupted goes on from its last checkpoint.
+    All attention weights, paradigms and seeds are trained together. Shows the loss L and the incentive I = -dL/dalpha
+    after the last epoch. An interrupted sweep resumes from its last checkpoint.
 
     \b
     Examples:
@@ -276,9 +276,9 @@ def sweep(given: Given) -> Sequence[Config]:
 def caption(given: Given) -> Sequence[Config]:
     """Train a captioning model with attention over regions.
 
-    The model attends to regions of a picture again for every word. Every paradigm has two phases: soft attention twice,
-    hard attention twice, and the hybrid soft then hard, from the weights that soft attention has after its first phase.
-    A run that was interrupted goes on from its last checkpoint.
+    The model attends to the regions of a picture at every word. Every paradigm has two phases: soft then soft, hard
+    then hard, and for the hybrid soft then hard, starting from the weights after soft attention's first phase. An
+    interrupted run resumes from its last checkpoint.
 
     \b
     Examples:
@@ -293,9 +293,9 @@ def crossval(given: Given) -> Sequence[Config]:
     """Compare the paradigms on your own bags by cross-validation.
 
     Soft, hard, latent-variable and hybrid attention are trained on every fold of bags of feature vectors. The file
-    holds features (N, D), bag (N,), label (bags,) and, optionally, fold (repeats, bags). ABMIL and its gated form are
-    compared too where the library torchmil is installed (pip install 'fcamlib[mil]'). Finished folds are kept: the same
-    command goes on where it was interrupted.
+    holds features (N, D), bag (N,), label (bags,) and, optionally, fold (repeats, bags). If the library torchmil is
+    installed (pip install 'fcamlib[mil]'), ABMIL and its gated form are compared too. Finished folds are kept, so the
+    same command resumes an interrupted comparison.
 
     \b
     Example:
@@ -304,7 +304,7 @@ def crossval(given: Given) -> Sequence[Config]:
     return [Folds.of(given).config()]
 
 
-# --- the commands that show and keep ----------------------------------------------------------------------------------
+# --- commands that show and record results ----------------------------------------------------------------------------
 
 
 @main.command("list")
@@ -312,8 +312,8 @@ def crossval(given: Given) -> Sequence[Config]:
 def list_results(as_json: bool) -> None:
     """List finished results by kind, with their test measures.
 
-    A result that is both recorded and stored is listed once, as recorded. Damaged ones are named on standard error and
-    left out.
+    A result that is both recorded and stored is listed once, as recorded. Damaged results are left out and reported on
+    standard error.
     """
     from fcamlib import store
     from fcamlib.tables import results_table
@@ -326,7 +326,7 @@ def list_results(as_json: bool) -> None:
         click.echo(json.dumps([entry | one.summary for entry, one in zip(about, once, strict=True)]))
     else:
         tables = [f"{group}\n{results_table(results).to_string(index=False)}" for group, results in groups.items()]
-        click.echo("\n\n".join(tables) or "No run is stored yet: `fcam run` trains one.")
+        click.echo("\n\n".join(tables) or "No results are stored yet: `fcam run` trains a model.")
     if not as_json and paths.recorded_dir() is None:
         click.echo("Recorded results come with a source checkout; this copy was installed without one.", err=True)
 
@@ -347,14 +347,14 @@ def record(names: tuple[str, ...]) -> None:
     from fcamlib import store
 
     if paths.recorded_dir() is None:
-        raise UserError("`fcam record` needs a source checkout: run it from an editable install of one.")
+        raise UserError("`fcam record` needs a source checkout: run it from an editable install.")
     stored: list[Result] = store.every()
     results = {result.folder.name: result for result in stored}
     for name in names:
         if name not in results:
             near = difflib.get_close_matches(name, results, n=1)
             hint = f"did you mean '{near[0]}'? " if near else ""
-            raise UserError(f"'{shown(name)}' is not a stored run: {hint}`fcam list` shows their names.")
+            raise UserError(f"'{shown(name)}' is not a stored result: {hint}`fcam list` shows all names.")
     for name in names:
         click.echo(store.record(results[name]).folder)
 
@@ -362,13 +362,13 @@ def record(names: tuple[str, ...]) -> None:
 @main.command()
 @click.argument("names", nargs=-1, required=True)
 def rerun(names: tuple[str, ...]) -> None:
-    """Compute recorded results anew and compare.
+    """Compute recorded results again and compare.
 
-    Every number of the results NAMES is compared with the record. NAMES may be patterns in quotes, as 'cifar10-*'. Data
-    that a record names by a folder or file, such as musk1.npz, are looked for in FCAM_DATA and its subfolders. A result
-    is computed with the record's vector instructions where the processor has them. It is stored in the results folder:
-    an interrupted rerun resumes there, and a second one compares at once. The exit status is 1 where a record is not
-    reproduced. Example: FCAM_DATA=PATH fcam rerun 'hatexplain-*'
+    Every number of the results NAMES is compared with the record. NAMES may be quoted patterns such as 'cifar10-*'.
+    Data that a record identifies by a folder or file name, such as musk1.npz, are searched for in FCAM_DATA and its
+    subfolders. The record's vector instructions are used if the processor has them. Results go to the results folder,
+    so an interrupted rerun resumes, and repeating it only compares. The exit status is 1 if a record is not reproduced.
+    Example: FCAM_DATA=PATH fcam rerun 'hatexplain-*'
     """
     require_address_space()
     from fcamlib.rerun import rerun

@@ -1,9 +1,9 @@
-"""Time and memory of a training step as instances get more segments: counted, derived, and as recorded.
+"""Time and memory of a training step over the number of segments: counted, derived, and recorded.
 
-Three methods for the same mathematics: every occurrence of a segment is evaluated; each distinct segment of the batch
-is evaluated once, the bank; and that in chunks, whose activations are computed again for the gradients. Memory is the
-peak of the bytes of all tensors of the step, counted, so it is the same in every run. `python -m benchmarks cost`
-measures what is recorded.
+Three methods compute the same mathematics: evaluate every occurrence of a segment; evaluate each distinct segment of
+the batch once (the bank); or do this in chunks, whose activations are recomputed for the gradients. Memory is the
+counted peak of the bytes of all tensors of the step, so it is the same in every run. `python -m benchmarks cost`
+makes the recorded measurements.
 Axes: B batch, M segments, K classes, D features, U distinct segments.
 """
 
@@ -38,15 +38,15 @@ METHODS = {
     "bank": "distinct segments evaluated once",
     "chunks": "distinct segments in chunks",
 }
-SMALL_CHUNKS = 2**17  # bytes, so that the small batches whose operations are counted are divided too
+SMALL_CHUNKS = 2**17  # bytes, so that the small batches used for counting are divided too
 SHAPE = (1, 8, 8)
 
 
 class PeakMemory(TorchDispatchMode):
-    """Counts the bytes of all tensors that operations make while it is entered, and their peak.
+    """Counts the bytes of all tensors created inside this context, and their peak.
 
-    A storage counts once, whatever views lie in it, from the operation that makes it until nothing refers to it, the
-    graph of autograd included. What a kernel takes and gives back within one operation is not seen.
+    A storage counts once, however many views it has, from the operation that creates it until nothing refers to it,
+    including autograd's graph. Temporary memory within one operation is not counted.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class PeakMemory(TorchDispatchMode):
 def problem(
     sizes: CostParameters, num_segments: int, batch_size: int = 0, dtype: torch.dtype = torch.float32
 ) -> tuple[FCAM, SDCData]:
-    """The digits networks, and a batch whose segments are drawn from the bank."""
+    """The digits networks, and a batch with segments drawn from the bank."""
     generator = torch.Generator().manual_seed(sizes.seed)
     values = torch.rand(sizes.num_pictures, *SHAPE, generator=generator)
     shape = (batch_size or sizes.batch_size, num_segments)
@@ -90,7 +90,7 @@ def problem(
 
 
 def output(method: str, model: FCAM, data: SDCData, paradigm: str, chunk_bytes: int = SMALL_CHUNKS) -> FCAMOutput:
-    """The forward pass of a step by one of the three methods."""
+    """The forward pass of a step with one of the three methods."""
     numerics = replace(PLAIN, dtype=next(model.parameters()).dtype)
     if method == "chunks":
         size = max(1, int(chunk_bytes / kept_of_each(model, data, paradigm, numerics)))
@@ -106,7 +106,7 @@ def step(method: str, model: FCAM, data: SDCData, paradigm: str, chunk_bytes: in
 
 
 def counted(method: str, model: FCAM, data: SDCData, paradigm: str, chunk_bytes: int) -> tuple[int, int]:
-    """Floating-point operations of products and convolutions, and peak bytes of tensors, of a step: both exact."""
+    """Floating-point operations (products and convolutions) and peak tensor bytes of a step, both exact."""
     call = partial(step, method, model, data, paradigm, chunk_bytes)
     with FlopCounterMode(display=False) as flops:
         call()
@@ -119,7 +119,7 @@ def measurements() -> dict[str, Any]:
     """The recorded benchmark."""
     recorded = paths.recorded_dir()
     if recorded is None or not (path := recorded / "bench" / "cost.json").is_file():
-        raise DataError("no measurement is recorded here: give `python -m benchmarks cost --json` that place.")
+        raise DataError("no measurement is recorded: run `python -m benchmarks cost --json` with its path in results/.")
     return json.loads(path.read_text("utf-8"))
 
 
@@ -130,7 +130,7 @@ def table(content: dict[str, Any]) -> pd.DataFrame:
 
 
 def counted_rows(sizes: CostParameters) -> list[dict[str, Any]]:
-    """Operations (MFLOP) and peak memory (MB) of a step of 16 instances, and the operations that are derived."""
+    """Counted operations (MFLOP) and peak memory (MB) of a step of 16 instances, and derived operations."""
     rows = []
     for paradigm in PAPER:
         for m in sizes.counted_segments:
@@ -147,8 +147,8 @@ def counted_rows(sizes: CostParameters) -> list[dict[str, Any]]:
 def derived_operations(model: FCAM, paradigm: str, num_distinct: int, batch_size: int) -> int:
     """Operations of a forward and backward pass with the bank, derived from the sizes of the layers.
 
-    A layer does the forward product, one for its weights and one for its input. A network's first layer saves the last
-    where its input needs no gradient: always, but for soft attention's classifier, whose sums depend on the attention.
+    A layer computes the forward product, one for the gradient of its weights and one for that of its input. A network's
+    first layer skips the last one, except in soft attention's classifier, whose input depends on the attention.
     """
     focus, classifier = forward_operations(model.focus_model), forward_operations(model.classification_model)
     total = num_distinct * (3 * sum(focus) - focus[0])
@@ -158,7 +158,7 @@ def derived_operations(model: FCAM, paradigm: str, num_distinct: int, batch_size
 
 
 def forward_operations(network: nn.Module) -> list[int]:
-    """Operations of each layer with weights on one segment: two for every multiplication with an addition."""
+    """Operations of each layer with weights on one segment: two per multiply-add."""
     operations, hidden = [], torch.zeros(1, *SHAPE)
     with torch.no_grad():
         for layer in network.children():
@@ -169,7 +169,7 @@ def forward_operations(network: nn.Module) -> list[int]:
 
 
 def chunk_difference(sizes: CostParameters, paradigm: str) -> float:
-    """Largest difference between gradients in chunks and in one piece, over the largest entry; float64."""
+    """Largest difference between gradients in chunks and in one piece, relative to the largest entry; float64."""
     model, data = problem(sizes, max(sizes.counted_segments), batch_size=4, dtype=torch.float64)
     found = []
     for method in ("bank", "chunks"):
@@ -179,7 +179,7 @@ def chunk_difference(sizes: CostParameters, paradigm: str) -> float:
 
 
 def figure_record(content: dict[str, Any], sizes: CostParameters) -> dict[str, object]:
-    """What is saved beside the figure of the measurements."""
+    """The provenance record saved with the figure of the measurements."""
     source, pictures = content["provenance"], f"{content['experiment']['num_pictures']:,} random pictures"
     return {
         "notebook": "notebooks/11_cost_of_attention.ipynb",

@@ -1,9 +1,9 @@
-"""Repeated cross-validation on a user's bags: the paradigms and, where torchmil is installed, ABMIL.
+"""Repeated cross-validation on a user's bags: the paradigms and, if torchmil is installed, ABMIL.
 
-Attention-based multiple-instance learning (ABMIL) is soft attention with an encoder, an attention network of its own
-form and a linear classifier. Modules of the library torchmil are put into an `FCAM`, so that the same code trains,
-selects and measures them; that this computes what torchmil's own forward pass does is tested. ABMIL has one logit, for
-label 1; (0, logit) are the class logits of the same model, and their cross-entropy is torchmil's binary one.
+Attention-based multiple-instance learning (ABMIL) is soft attention with an encoder, a specific attention network and a
+linear classifier. Modules of the library torchmil are wrapped in an `FCAM`, so the same code trains, selects and
+measures them; a test verifies agreement with torchmil's own forward pass. ABMIL has one logit, for label 1; the
+equivalent class logits are (0, logit), and their cross-entropy is torchmil's binary cross-entropy.
 Source: Ilse, Tomczak, Welling 2018, arXiv 1802.04712.
 """
 
@@ -63,7 +63,7 @@ def _training(config: CrossValidation) -> Training:
 
 
 def _phases(config: CrossValidation, method: str) -> tuple[Phase, ...]:
-    """The schedule of a method; ABMIL trains with the loss of soft attention."""
+    """The schedule of a method; ABMIL trains with soft attention's loss."""
     lengths = {"soft" if method in REFERENCES else method: config.epochs}
     if method == "hybrid":
         lengths = {"soft": config.epochs // 2, "hard": config.epochs - config.epochs // 2}
@@ -104,12 +104,12 @@ class _Attention(nn.Module):
         self.pool = pool
 
     def forward(self, encoded: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
-        _, focus_logits = self.pool(encoded[None], return_att=True)  # one bag: before the softmax bags do not mix
+        _, focus_logits = self.pool(encoded[None], return_att=True)  # one bag: before the softmax, bags are independent
         return focus_logits[0]
 
 
 class _TwoClasses(nn.Module):
-    """The class logits (0, logit) of torchmil's one logit: (N, D) -> (N, 2)."""
+    """The class logits (0, logit) from torchmil's single logit: (N, D) -> (N, 2)."""
 
     def __init__(self, classifier: nn.Module) -> None:
         super().__init__()
@@ -121,9 +121,9 @@ class _TwoClasses(nn.Module):
 
 
 def abmil(task: SDCTask, gated: bool, seed: int) -> tuple[FCAM, Any]:
-    """torchmil's ABMIL for the bags of `task`, as an `FCAM`, and torchmil's own model on the same weights.
+    """torchmil's ABMIL for the bags of `task`, as an `FCAM`, and torchmil's own model with the same weights.
 
-    Raises `UserError` where torchmil is not installed, or the bags have more than two classes.
+    Raises `UserError` if torchmil is not installed or the bags have more than two classes.
     """
     try:
         from torchmil.models import ABMIL
@@ -131,7 +131,7 @@ def abmil(task: SDCTask, gated: bool, seed: int) -> tuple[FCAM, Any]:
         fault = "the methods abmil and gated-abmil need torchmil: pip install 'fcamlib[mil]', or leave them out"
         raise UserError(f"{fault}.") from None
     if (number := len(task.class_names)) != 2:
-        raise UserError(f"abmil and gated-abmil tell two classes apart, and there are {number}: leave them out.")
+        raise UserError(f"abmil and gated-abmil need two classes, but there are {number}: leave them out.")
     encoder, _ = build_encoder("mlp", task, torch.Generator().manual_seed(seed))
     dense = nn.Sequential(*list(encoder.children())[1:])  # without Flatten: torchmil hands over (B, M, D)
     with torch.random.fork_rng(devices=[]):  # torchmil's layers draw from the global generator

@@ -1,8 +1,8 @@
-"""Encoders by name: what turns segments into the vectors that focus and classification models see.
+"""Encoders by name: they turn segments into the vectors that focus and classification models see.
 
 A context-free encoder maps single segments, (N, ...) -> (N, D), and is called once per distinct segment of a batch.
-Any other is called as `encoder(segments, mask)` on whole instances, (B, M, ...) -> (B, M, D). Initial weights come
-from the generator that is passed in. Axes: B batch, M segments, N distinct segments, D features.
+Any other is called as `encoder(segments, mask)` on whole instances, (B, M, ...) -> (B, M, D). Initial weights are
+drawn from the given generator. Axes: B batch, M segments, N distinct segments, D features.
 Source: arXiv 2307.13421, experiments on HateXplain.
 """
 
@@ -25,7 +25,7 @@ WAVELENGTH = 10_000.0  # of the slowest sinusoid, over 2 pi
 
 
 class Embedding(nn.Module):
-    """One vector a word: (N,) -> (N, D); they start standard normal, that of unknown words at zero."""
+    """One vector per word, (N,) -> (N, D), initially standard normal; the vector of unknown words starts at zero."""
 
     context_free = True
     segment_shape = (EMBEDDING_DIM,)
@@ -48,8 +48,8 @@ class Transformer(nn.Module):
 
     $$h = e + p, \qquad \mathrm{out} = h + \mathrm{MultiHead}(h, h, h)$$
 
-    Positions $p$ are sinusoids along the token axis, and padding is neither attended to nor counted: the public
-    scripts add positions along the batch axis and put the padding mask in another order.
+    Positions $p$ are sinusoids along the token axis, and padding is masked. The public scripts instead add positions
+    along the batch axis and repeat the padding mask in the wrong order.
     """
 
     context_free = False
@@ -86,7 +86,7 @@ def positions(num_places: int, num_features: int) -> Float[Tensor, "M D"]:
 
 
 class FeatureMLP(nn.Sequential):
-    """Two dense layers with ReLU, for vectors or anything that is flattened to one: (N, ...) -> (N, 64)."""
+    """Two dense layers with ReLU, for vectors or anything that flattens to one: (N, ...) -> (N, 64)."""
 
     context_free = True
     segment_shape = (64,)
@@ -111,12 +111,12 @@ ENCODERS: dict[str, Callable[[Bank], Embedding | Transformer | FeatureMLP]] = {
 def build_encoder(
     name: str, task: SDCTask, generator: torch.Generator, dtype: torch.dtype = torch.float32
 ) -> tuple[nn.Module, tuple[int, ...]]:
-    """Encoder `name` of `ENCODERS` for the segments of `task`, and the shape of what it gives for a segment."""
+    """Encoder `name` of `ENCODERS` for the segments of `task`, and the shape of its output for one segment."""
     if name not in ENCODERS:
         raise UserError(f"encoder={name!r} is unknown: choose one of {', '.join(ENCODERS)}.")
     if task.bank.words == (name == "mlp"):
         needs, has = ("numbers", "words") if name == "mlp" else ("words", "none")
-        raise UserError(f"encoder={name!r} needs {needs}, and this dataset has {has}: leave encoder out.")
+        raise UserError(f"encoder={name!r} needs {needs}, but this dataset has {has}: leave encoder out.")
     with torch.device("meta"):  # the constructors' own initial values would draw from the global generator
         encoder = ENCODERS[name](task.bank)
     encoder.to(dtype).to_empty(device="cpu")

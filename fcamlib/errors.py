@@ -1,4 +1,4 @@
-"""Errors that a user's value can cause: one clear sentence, shown without a traceback."""
+"""Errors caused by a user's input: one clear sentence, shown without a traceback."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 LONGEST = 200  # characters of a value that a message repeats
-ADDRESS_SPACE = 4 * 2**30  # bytes that PyTorch and a small run take
+ADDRESS_SPACE = 4 * 2**30  # bytes that PyTorch and a small run need
 
 
 class UserError(ValueError):
-    """A value that a user gave is wrong; the message says which, what is allowed and what to do."""
+    """A user's value is invalid; the message names it and says what is allowed and what to do."""
 
     def _render_traceback_(self) -> list[str]:
-        """IPython's hook: a notebook shows the sentence alone."""
+        """IPython hook: a notebook shows only the sentence."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -35,20 +35,20 @@ class StoreError(UserError):
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether Python, torch or the loader of its libraries had too little memory."""
+    """Whether Python, torch or the loader of its libraries ran out of memory."""
     words = ("out of memory", "allocate memory", "failed to map segment", "bad_alloc")
     return isinstance(error, MemoryError) or any(word in str(error) for word in words)
 
 
 def require_address_space() -> None:
-    """Refuse a limit below which PyTorch's libraries end the process without a word."""
+    """Refuse a memory limit under which PyTorch's libraries would kill the process without a message."""
     with suppress(ImportError):  # Windows has no such limits
         import resource
 
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         if 0 <= limit < ADDRESS_SPACE:
             raise UserError(
-                f"memory is limited to {limit / 2**30:.1f} GiB of addresses (ulimit -v), and PyTorch needs "
+                f"virtual memory is limited to {limit / 2**30:.1f} GiB (ulimit -v), but PyTorch needs "
                 f"{ADDRESS_SPACE / 2**30:.0f}: raise the limit, or remove it."
             )
 
@@ -59,17 +59,17 @@ def one_line(error: BaseException) -> str:
 
 
 def shown(value: Any, longest: int = LONGEST) -> str:
-    """A value as a message repeats it: shortened, and without characters that cannot be printed."""
+    """A value for use in a message: shortened, without unprintable characters."""
     try:
         text = str(value) if isinstance(value, str | Path) else repr(value)
     except ValueError:  # Python does not write numbers of more than 4,300 digits
-        return "a number with thousands of digits"
+        return "a number of thousands of digits"
     text = text if len(text) <= longest else text[: longest - 3] + "..."
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def unknown_name(name: str, known: Iterable[str]) -> str:
-    """The sentence for a parameter that does not exist."""
+    """The message for a parameter that does not exist."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{near[0]}'? " if near else ""
@@ -78,7 +78,7 @@ def unknown_name(name: str, known: Iterable[str]) -> str:
     )
 
 
-NEEDED = {  # type of pydantic's fault, or its first word -> what to do
+NEEDED = {  # pydantic's error type, or its first word -> what to do
     "int": "give a whole number",
     "float": "give a number",
     "bool": "give true or false",
@@ -102,9 +102,9 @@ NEEDED = {  # type of pydantic's fault, or its first word -> what to do
 def explain(
     error: ValidationError, model: type[BaseModel], called: Mapping[str, str] | None = None, within: str = ""
 ) -> str:
-    """The first fault of a validation error of `model` as one sentence: field, value, what is allowed.
+    """The first error in a validation of `model` as one sentence: field, value, what is allowed.
 
-    `called` holds the names that the user knows fields by, where they differ; `within` stands before every name.
+    `called` maps fields to the names that users see, if these differ; `within` is a prefix for every name.
     """
     fault = error.errors(include_url=False)[0]
     kind, path = fault["type"], [part for part in fault["loc"] if isinstance(part, str)]

@@ -1,6 +1,6 @@
-"""How long configs will take: at the pace of stored results, or of a few training steps that are timed now.
+"""Estimates of run time, from stored results or from a few training steps timed on the spot.
 
-Only training and evaluation count, not the start of a process.
+They cover training and evaluation, but not the start of a process.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from fcamlib.provenance import device_name, slow_bfloat16
 from fcamlib.store import Result
 
 HELD_OUT = ("validation", "test")
-NUM_STEPS = 3  # timed after one that is not; their median counts
+NUM_STEPS = 3  # timed after one warm-up step; the median is used
 TIMED = f"{NUM_STEPS} training steps and one evaluation of each kind of run were timed just now"
 LIKE_STORED = (
-    "stored runs on the same hardware with the same data, networks and losses were taken as a measure, scaled by their "
+    "estimated from stored runs on the same hardware with the same data, networks and losses, scaled by their "
     "training instances"
 )
 Pace = Callable[[Any, int], float]  # a run and the number of a phase -> seconds of an epoch; UserError where unknown
 
 
 def listing(configs: Sequence[Config], timed: bool) -> Iterator[str]:
-    """A line for each config, with its time where it is not stored; then the total, and how it was estimated.
+    """One line per config, with a time if it is not stored; then the total, and how it was estimated.
 
-    `timed` says whether to time training steps, rather than to go by stored results.
+    `timed` selects timing of training steps instead of estimates from stored results.
     """
     found = {config.name: store.find(config) for config in configs}
     missing = [config for config in configs if found[config.name] is None]
@@ -55,7 +55,7 @@ def listing(configs: Sequence[Config], timed: bool) -> Iterator[str]:
         whole = counted(len(missing)) if not unknown else f"{len(seconds)} of {counted(len(missing))}"
         devices = ", ".join(sorted({device_name(training) for training in trained}))
         yield (
-            f"In all {duration(sum(seconds.values()))} of training for {whole} not stored, one after the other, on "
+            f"In total {duration(sum(seconds.values()))} of training for {whole} not stored, one after the other, on "
             f"{devices}: {TIMED if timed else LIKE_STORED}."
         )
     yield from (f"{counted(number)} cannot be timed: {why}" for why, number in unknown.items())
@@ -63,7 +63,7 @@ def listing(configs: Sequence[Config], timed: bool) -> Iterator[str]:
 
 
 def _state(config: Config) -> str:
-    """How far a config is that is not stored."""
+    """The progress of a config that is not stored."""
     rows = len(store.kept_rows(store.partial_dir(config) / store.ROWS))
     if isinstance(config, Study | CrossValidation):
         return f"{'begun' if rows else 'to do'}, {rows} of {config.steps} trainings"
@@ -71,9 +71,9 @@ def _state(config: Config) -> str:
 
 
 def training_seconds(config: Config, pace: Pace) -> float:
-    """Seconds of all epochs of a config; `UserError` says why they are not known."""
+    """Seconds for all epochs of a config; `UserError` says why they are not known."""
     if not isinstance(config, Run | CaptionRun | Study):
-        raise UserError("only trainings on pictures, posts, series and bags have an estimate.")
+        raise UserError("there are estimates only for training on pictures, posts, series and bags.")
     runs: Iterable[Any] = config.runs() if isinstance(config, Study) else [config]
     return math.fsum(phase.steps * pace(run, number) for run in runs for number, phase in enumerate(run.phases))
 
@@ -108,17 +108,17 @@ def stored_pace(results: Iterable[Result]) -> Pace:
             return median(found) * _num_train(run)
         here = device_name(run.training)
         raise UserError(
-            f"no stored run on this hardware ({here}) is like them; --estimate trains a few steps and times them."
+            f"no similar run is stored for this hardware ({here}); --estimate trains a few steps and times them."
         )
 
     return pace
 
 
 def _kind(config: Run | CaptionRun, number: int) -> str:
-    """What the seconds of an epoch depend on, but for the number of training instances."""
+    """Everything, except the number of training instances, on which the time of an epoch depends."""
     phase: Any = config.phases[number]
     parts = (
-        config.portable.data.model_dump(mode="json", exclude={"num_train"}),  # a folder may lie elsewhere
+        config.portable.data.model_dump(mode="json", exclude={"num_train"}),  # a folder may have moved
         config.model.model_dump(mode="json"),
         config.training.model_dump(mode="json", exclude={"keep"}),
         (phase.paradigm, getattr(phase, "optimizer", ""), len(getattr(phase, "learning_rates", "1"))),
@@ -127,13 +127,13 @@ def _kind(config: Run | CaptionRun, number: int) -> str:
 
 
 def _num_train(config: Run | CaptionRun) -> int:
-    return getattr(config.data, "num_train", 0) or 1  # a user's own file says how many
+    return getattr(config.data, "num_train", 0) or 1  # 0: the number is in a user's own file
 
 
 def timed_pace(config: Run | CaptionRun, number: int) -> float:
-    """The pace of a few steps and an evaluation, timed now, once for each kind of run."""
+    """The pace of a few steps and an evaluation, timed once for each kind of run."""
     if isinstance(config, CaptionRun):
-        raise UserError("captioning runs are not timed; --list goes by stored ones.")
+        raise UserError("captioning runs are not timed; --list estimates from stored ones.")
     if config.data.source.startswith("cifar"):
         from fcamlib.data.pictures import cifar_state
 
@@ -147,7 +147,7 @@ def timed_pace(config: Run | CaptionRun, number: int) -> float:
 
 @lru_cache
 def _timings(config: Run) -> tuple[int, list[tuple[float, float]]]:
-    """Training instances; and of each phase the seconds of a step and of an evaluation."""
+    """Number of training instances, and for each phase the seconds of a step and of an evaluation."""
     import torch
 
     from fcamlib import running
@@ -174,7 +174,7 @@ def _timings(config: Run) -> tuple[int, list[tuple[float, float]]]:
 
 
 def _seconds(call: Callable[[], object], repeats: int = NUM_STEPS) -> float:
-    """Median seconds of a call; where it is repeated, after one that is not counted."""
+    """Median seconds of a call; repeated calls follow one that is not counted."""
     taken = []
     for _ in range(repeats + (repeats > 1)):
         began = time.perf_counter()

@@ -1,7 +1,7 @@
-"""One pass over a data set gives every score of every aggregation.
+"""Evaluation: one pass over a data set gives the scores under every prediction rule.
 
-A context-free model is evaluated once per distinct segment of the data, and its scores are gathered: exact, and
-its cost is that of the bank instead of instances times segments.
+A context-free model is evaluated once per distinct segment of the data, and its scores are gathered. This is exact,
+and its cost grows with the bank rather than with instances times segments.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from fcamlib.fcam import BYTES_OF_A_LOGIT, FCAM, FCAMOutput
 from fcamlib.numerics import PLAIN, Numerics
 from fcamlib.paradigms import PAPER, needs
 
-TEMPORARIES = 8  # tensors of one size that lie beside each other in a pass
+TEMPORARIES = 8  # tensors of one size that a pass holds at the same time
 EPOCH_MEASURES = ("loss", "accuracy", "focus_accuracy", "saif")  # of training data, in the history
 EVALUATION_MEASURES = (*EPOCH_MEASURES, "a_z", "a_z_high")  # of validation and test data
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores for one aggregation: arrays (n,) in the order of a data set's instances, or tensors of a batch.
+    """Scores under one prediction rule: arrays (n,) in the order of the instances, or tensors for a batch.
 
-    Floating-point numbers, but for the three truth values and the predicted class; `prob` is (n, K).
+    All are floating-point except the three Booleans and the predicted class; `prob` is (n, K).
     """
 
     a_z: Any  # attention on the foreground
@@ -42,13 +42,13 @@ class Scores:
     prediction_hit: Any
     prediction: Any  # class
     loss: Any  # the paradigm's training loss in nats
-    has_foreground: Any  # whether it is known where the label comes from
+    has_foreground: Any  # whether the foreground is known
     entropy: Any  # of the attention weights, in nats, at most log M
     max_attention: Any  # the confidence of the focus
     prob: Any  # of each class
 
     def summary(self) -> dict[str, float]:
-        """Loss and accuracy; over the instances whose foreground is known also the focus and outcome measures."""
+        """Loss and accuracy, and the focus and outcome measures over the instances whose foreground is known."""
         measures = {"loss": float(self.loss.mean()), "accuracy": float(self.prediction_hit.mean())}
         known = self.has_foreground
         if not known.any():
@@ -64,7 +64,7 @@ class Scores:
 
 
 def batch_scores(output: FCAMOutput, data: SDCData, paradigm: str) -> Scores:
-    """Scores of a pass over the instances of `data`, predicting as `paradigm` does."""
+    """Scores of a forward pass over `data` under the prediction rule of `paradigm`."""
     log_prob = output.log_prob(paradigm)  # (B, K)
     focus = output.log_alpha.argmax(dim=1, keepdim=True)
     prediction = log_prob.argmax(dim=1)
@@ -86,7 +86,7 @@ def batch_scores(output: FCAMOutput, data: SDCData, paradigm: str) -> Scores:
 def evaluate(
     model: FCAM, data: SDCData, paradigms: Sequence[str] = PAPER, numerics: Numerics = PLAIN
 ) -> dict[str, Scores]:
-    """Scores of `model` on `data`, which is on the device of `numerics`, for each way of predicting."""
+    """Scores of `model` on `data`, which is on the device of `numerics`, under each paradigm's prediction rule."""
     batches: dict[str, list[Scores]] = {paradigm: [] for paradigm in paradigms}
     with evaluating(model), numerics.autocasting():
         for part, output in outputs(model, data, paradigms, numerics):
@@ -97,7 +97,7 @@ def evaluate(
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; the previous mode of every part is restored."""
+    """Evaluation mode without gradients; every module returns to its previous mode."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -111,7 +111,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def outputs(
     model: FCAM, data: SDCData, paradigms: Sequence[str], numerics: Numerics
 ) -> Iterator[tuple[SDCData, FCAMOutput]]:
-    """Instances, some at a time, with a pass of the model that is valid for all `paradigms`."""
+    """Yield groups of instances, each with a forward pass that serves all `paradigms`."""
     if model.context_free:
         yield from _tabulated(model, data, paradigms, numerics)
         return
@@ -125,7 +125,7 @@ def outputs(
 def _tabulated(
     model: FCAM, data: SDCData, paradigms: Sequence[str], numerics: Numerics
 ) -> Iterator[tuple[SDCData, FCAMOutput]]:
-    """Passes of a model that scores each segment by itself: each distinct one is scored once, in a table."""
+    """Passes of a context-free model: each distinct segment is scored once, in a table."""
     used = torch.unique(data.segments).long()
     row_of = torch.zeros(len(data.bank.values), dtype=torch.long, device=used.device)  # row of the bank -> of the table
     row_of[used] = torch.arange(len(used), device=used.device)
@@ -153,7 +153,7 @@ def _gathered(parts: list[Scores]) -> Scores:
 
 
 def bag_measures(scores: Scores, data: SDCData) -> dict[str, float | None]:
-    """Measures that need no truth about segments; None where one is not defined on the data."""
+    """Measures that do not need a known foreground; None if a measure is not defined on the data."""
     label = data.label.cpu().numpy()
     sizes = np.full(len(label), data.num_segments) if data.mask is None else data.mask.sum(dim=1).cpu().numpy()
     return {
@@ -164,7 +164,7 @@ def bag_measures(scores: Scores, data: SDCData) -> dict[str, float | None]:
 
 
 class Meter:
-    """Running means of an epoch's scores, kept on the device; measures of focus where the foreground is known."""
+    """Running means of an epoch's scores, kept on the device; focus measures only if the foreground is known."""
 
     def __init__(self, device: torch.device) -> None:
         self.total = torch.zeros(5, dtype=torch.float64, device=device)
@@ -179,7 +179,7 @@ class Meter:
         self.count += len(scores.loss)
 
     def means(self) -> dict[str, float]:
-        """The measures of `EPOCH_MEASURES`; without a known foreground the first two."""
+        """The measures in `EPOCH_MEASURES`; only the first two if no foreground is known."""
         *totals, known = self.total.tolist()
         counts = [self.count, self.count, known, known]
         measures = zip(EPOCH_MEASURES, totals, counts, strict=True)

@@ -1,4 +1,4 @@
-"""What trained models see in a few test instances: the arguments of the figures that show them; posts in numbers."""
+"""Trained models on a few test instances, as arguments for figures; statistics of posts."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def _kept(runs: Sequence[Result]) -> dict[str, dict[str, np.ndarray]]:
-    """Paradigm -> the examples that its run of the smallest seed kept."""
+    """Paradigm -> the examples kept by its run with the smallest seed."""
     first = min(run.config.seed for run in runs)
     found = {run.config.paradigm: run.arrays("examples.npz") for run in runs if run.config.seed == first}
     if all(found.values()):
         return found
     if first and any(run.is_recorded for run in runs):
-        raise UserError(f"recorded runs keep examples of seed 0 alone, and these begin with seed {first}: give seed 0.")
+        raise UserError(f"recorded runs keep examples only of seed 0, but these begin with seed {first}: give seed 0.")
     raise UserError(
-        f"no example was kept to draw, since an instance of '{title(runs[0])}' is too large: choose fewer "
+        f"no example was kept, since an instance of '{title(runs[0])}' is too large: give a smaller "
         "num_segments here; the tables and curves of the other notebooks need no examples."
     )
 
@@ -34,7 +34,7 @@ def _kept(runs: Sequence[Result]) -> dict[str, dict[str, np.ndarray]]:
 def gallery(runs: Sequence[Result], count: int = 3) -> dict[str, Any]:
     """The arguments of `plots.attention_gallery`: the first test instances as each paradigm's model sees them.
 
-    Takes the runs of the smallest seed, whose instances all paradigms share; `UserError` where they kept no examples.
+    Uses the runs with the smallest seed, whose instances all paradigms share; `UserError` if they kept no examples.
     """
     found = _kept(runs)
     shared = next(iter(found.values()))
@@ -48,7 +48,7 @@ def gallery(runs: Sequence[Result], count: int = 3) -> dict[str, Any]:
 def captions(runs: Sequence[Result], example: int) -> dict[str, Any]:
     """The arguments of `plots.word_attention`: picture, boxes, and each paradigm's words with their attention.
 
-    Takes the runs of the smallest seed.
+    Uses the runs with the smallest seed.
     """
     from fcamlib.plots import CaptionExample
 
@@ -64,9 +64,9 @@ def captions(runs: Sequence[Result], example: int) -> dict[str, Any]:
 
 
 def word_attention(runs: Sequence[Result], place: int = 0) -> pd.DataFrame:
-    """Attention of each paradigm on the words of the test post number `place` with a rationale, of the smallest seed.
+    """Attention of each paradigm, at the smallest seed, on the words of test post number `place` with a rationale.
 
-    The runs need weights; real posts are never shown, so `UserError` for any source but `keywords`.
+    The runs need weights; real posts are never shown, so any source but `keywords` raises `UserError`.
     """
     from fcamlib.data.text import text_words
     from fcamlib.evaluation import evaluating, outputs
@@ -76,7 +76,7 @@ def word_attention(runs: Sequence[Result], place: int = 0) -> pd.DataFrame:
     first = [run for run in runs if run.config.seed == min(r.config.seed for r in runs)]
     config = first[0].config.data
     if config.source != "keywords":
-        raise UserError(f"the posts of dataset='{config.source}' are not shown: only generated ones (keywords) are.")
+        raise UserError(f"the posts of dataset='{config.source}' are not shown: choose keywords, which are generated.")
     words = text_words(config, first[0].config.seed)
     columns: dict[str, Any] = {}
     for paradigm in paradigms(first):
@@ -95,7 +95,7 @@ def word_attention(runs: Sequence[Result], place: int = 0) -> pd.DataFrame:
 
 
 def posts_table(task: SDCTask) -> pd.DataFrame:
-    """Posts, words, classes and rationales of each split: numbers only."""
+    """Counts of posts, words, classes and rationales in each split."""
     import torch
 
     rows = []
@@ -108,7 +108,7 @@ def posts_table(task: SDCTask) -> pd.DataFrame:
             {
                 "split": split,
                 "posts": len(data),
-                "words a post": round(float(length.mean()), 1),
+                "words per post": round(float(length.mean()), 1),
                 "longest": int(length.max()),
                 "unknown words": f"{float((data.segments.eq(0) & mask).sum() / mask.sum()):.1%}",
                 **dict(zip(task.class_names, counts, strict=True)),

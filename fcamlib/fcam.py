@@ -1,7 +1,7 @@
 """The focus-classify attention model (FCAM): an optional encoder, a focus model and a classification model.
 
-The model sees an instance as a row of indices into a small table of segments, so a segment that occurs twice
-in a batch is evaluated once. Handing it every occurrence as a row of its own gives the plain pass.
+An instance is a row of indices into a table of segments, so a segment that occurs twice in a batch is evaluated once.
+If the table has a separate row for every occurrence, the result is the plain forward pass.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fcamlib.networks import occurrences, takes_counts
 from fcamlib.paradigms import needs
 from fcamlib.paradigms import paradigm as record_of
 
-BYTES_OF_A_LOGIT = 128  # with what is computed from it, in both directions
+BYTES_OF_A_LOGIT = 128  # including everything computed from it, forward and backward
 
 
 @dataclass(frozen=True)
 class FCAMOutput:
-    """One pass: `mixture_logits` where a paradigm needs the mixture, `segment_logits` where one needs the segments."""
+    """A forward pass: `mixture_logits` if a paradigm needs the mixture, `segment_logits` if one needs the segments."""
 
     log_alpha: Float[Tensor, "B M"]  # exponentials sum to 1 over M
     mixture_logits: Float[Tensor, "B K"] | None = None  # of the weighted sum
@@ -38,7 +38,7 @@ class FCAMOutput:
         return reduced(record_of(paradigm).loss(self, y), reduction)
 
     def log_prob(self, paradigm: str) -> Float[Tensor, "B K"]:
-        """Log probability of each class at test time, as `paradigm` predicts."""
+        """Log probability of each class at test time under the prediction rule of `paradigm`."""
         return record_of(paradigm).log_prob(self)
 
     def mixture(self) -> Float[Tensor, "B K"]:
@@ -52,13 +52,13 @@ class FCAMOutput:
         return logit_mixture(self.log_alpha, self._segments(), self.mask)
 
     def log_likelihood(self, y: Int[Tensor, " B"]) -> Float[Tensor, "B M"]:
-        """Log probability of the labels `y` from each segment alone."""
+        """Log probability of the labels `y` given each segment alone."""
         batch, num_segments, _ = self._segments().shape
         index = y[:, None, None].expand(batch, num_segments, 1)
         return self._segments().log_softmax(dim=-1).gather(2, index).squeeze(2)
 
     def segment_log_prob(self, place: Int[Tensor, " B"]) -> Float[Tensor, "B K"]:
-        """Log probability of each class from the segment at `place` of each instance."""
+        """Log probability of each class given only the segment at `place` of each instance."""
         return self._segments().log_softmax(dim=-1)[torch.arange(len(place), device=place.device), place]
 
     def marginal_log_prob(self) -> Float[Tensor, "B K"]:
@@ -73,7 +73,7 @@ class FCAMOutput:
 
 @dataclass(frozen=True, kw_only=True)
 class TableOutput(FCAMOutput):
-    """The same of single segments in (U, K) and (B, M) numbers: (B, M, K) are never made."""
+    """A forward pass that stores (U, K) class logits and (B, M) indices and never builds a (B, M, K) tensor."""
 
     table: Float[Tensor, "U K"]  # class logits of the distinct segments
     index: Int[Tensor, "B M"]  # row of the table at each place
@@ -99,7 +99,7 @@ class FCAM(nn.Module):
     The focus model scores segments, (N, ...) -> (N,); a softmax over an instance's segments gives the attention
     weights. The classification model maps segments and weighted sums of them to class logits, (N, ...) -> (N, K). An
     encoder is applied first: with `context_free = False` it is called as `encoder(segments, mask)` on (B, M, ...) and
-    may look at a segment's neighbours; otherwise it maps single segments (N, ...).
+    may use a segment's neighbours; otherwise it maps single segments (N, ...).
 
     Source: arXiv 2307.13421, sec. 2.
     """
@@ -114,12 +114,12 @@ class FCAM(nn.Module):
 
     @property
     def context_free(self) -> bool:
-        """Whether a segment's scores depend on that segment alone."""
+        """Whether a segment's scores depend only on that segment."""
         return self.encoder is None or bool(getattr(self.encoder, "context_free", True))
 
     @property
     def counts_segments(self) -> bool:
-        """Whether a training pass depends on how often each segment occurs in the batch, by batch normalisation."""
+        """Whether, because of batch normalisation, a training pass depends on how often each segment occurs."""
         return takes_counts(self.focus_model) or takes_counts(self.classification_model)
 
     def forward(
@@ -131,8 +131,8 @@ class FCAM(nn.Module):
     ) -> FCAMOutput:
         """One pass over a batch: place m of instance b holds row `index[b, m]` of the table `segments`, (N, ...).
 
-        `paradigms` decide whether the weighted sum or the single segments are classified, or both. `mask` is True for
-        real segments; padding gets weight zero.
+        `paradigms` determine whether the weighted sum, the single segments or both are classified. `mask` is True for
+        real segments; padding gets zero weight.
         """
         names = [paradigms] if isinstance(paradigms, str) else paradigms
         encoded, index = self.encode(segments, index, mask)
@@ -144,9 +144,9 @@ class FCAM(nn.Module):
     def scores(
         self, encoded: Float[Tensor, "N ..."], classified: bool, counts: Float[Tensor, " N"] | None = None
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, "N K"] | None]:
-        """Focus logits of encoded segments and, where they are to be `classified`, their class logits.
+        """Focus logits of encoded segments and, if `classified`, their class logits.
 
-        `counts` says how often each row occurs in the batch, for batch normalisation in training.
+        `counts` is how often each row occurs in the batch; batch normalisation uses it in training.
         """
         focus_logits = _called(self.focus_model, encoded, counts)
         return focus_logits, self.class_logits(encoded, counts) if classified else None
@@ -159,10 +159,10 @@ class FCAM(nn.Module):
         mask: Bool[Tensor, "B M"] | None,
         weighted_sums: Callable[[Tensor], Tensor] | None = None,
     ) -> FCAMOutput:
-        """The pass of instances whose place (b, m) has the scores in row `index[b, m]`.
+        """The forward pass of instances whose place (b, m) has the scores in row `index[b, m]`.
 
-        `weighted_sums`, where they are classified, maps weights (B, M) to sums of the encoded segments (B, ...). Class
-        logits at every place are written out, or stay a table where that would be large.
+        `weighted_sums`, if given, maps weights (B, M) to sums of the encoded segments (B, ...), which are classified.
+        Class logits are gathered for every place, or stay in the table if the gathered tensor would be large.
         """
         log_alpha = log_attention(gathered(focus_logits, index), mask)  # (B, M)
         mixture = None if weighted_sums is None else self.class_logits(weighted_sums(log_alpha.exp()))
@@ -179,13 +179,13 @@ class FCAM(nn.Module):
         return _at_least_float32(_called(self.classification_model, segments, counts))
 
     def encode(self, segments: Tensor, index: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Encoded segments and the index of each place in them; padding may point at any."""
+        """Encoded segments, and for each place its row among them; padding may point to any row."""
         if self.encoder is None:
             return segments, index
         if self.context_free:
             return self.encoder(segments), index
         encoded = self.encoder(segments[index], mask)  # (B, M, ...)
-        if mask is None or mask.is_cuda:  # on a GPU, counting the real segments would wait for it
+        if mask is None or mask.is_cuda:  # on a GPU, counting the real segments would force a synchronisation
             return encoded.flatten(0, 1), torch.arange(index.numel(), device=index.device).view(index.shape)
         place = (mask.flatten().cumsum(0) - 1).clamp_(min=0).view(index.shape)
         return encoded[mask], place
@@ -196,12 +196,12 @@ def _called(model: nn.Module, segments: Tensor, counts: Tensor | None) -> Tensor
 
 
 def gathered(values: Float[Tensor, "N ..."], index: Int[Tensor, "B M"]) -> Float[Tensor, "B M ..."]:
-    """`values[index]`, in the form whose gradient is one addition per row and the same in every run."""
+    """`values[index]`, in a form with a deterministic gradient that takes one addition per row."""
     return values.index_select(0, index.flatten()).unflatten(0, index.shape)
 
 
 def log_attention(focus_logits: Float[Tensor, "B M"], mask: Bool[Tensor, "B M"] | None = None) -> Float[Tensor, "B M"]:
-    """Log attention weights, the log-softmax of the focus logits over the segments that `mask` keeps."""
+    """Log attention weights: the log-softmax of the focus logits over the segments where `mask` is True."""
     focus_logits = _at_least_float32(focus_logits)
     if mask is not None:
         focus_logits = focus_logits.masked_fill(~mask, -torch.inf)
@@ -213,8 +213,8 @@ def weighted_sum(
 ) -> Float[Tensor, "B ..."]:
     """Sum of the segments at `index` with weights `alpha`: (N, ...), (B, M), (B, M) -> (B, ...).
 
-    One `embedding_bag`: the (B, M, ...) tensor of gathered segments is never made. Pictures that lie
-    channels-last in memory stay so. With `offsets` both are flat, and instance b's entries begin at `offsets[b]`.
+    Uses a single `embedding_bag`, so the (B, M, ...) tensor of gathered segments is never built. Channels-last
+    pictures stay channels-last. With `offsets`, `index` and `alpha` are flat and instance b starts at `offsets[b]`.
     """
     channels_last = segments.dim() == 4 and segments.is_contiguous(memory_format=torch.channels_last)
     table = segments.permute(0, 2, 3, 1) if channels_last else segments
@@ -226,5 +226,5 @@ def weighted_sum(
 
 
 def _at_least_float32(value: Tensor) -> Tensor:
-    """Log-softmax and losses are taken in float32 or better, also under bfloat16 autocast."""
+    """Cast to float32: log-softmax and losses need at least that precision, also under bfloat16 autocast."""
     return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value

@@ -1,4 +1,4 @@
-"""Which results are compared: those that differ in nothing but paradigm and seed, as their configs say."""
+"""Groups of comparable results: those whose configs differ only in paradigm and seed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from fcamlib import store
 from fcamlib.paradigms import label_of
 
 Result = Any  # a result of the store: config, history, summary, arrays, folder, is_recorded
-ORDER = ("soft", "hard", "lvml", "hybrid")  # of the paper; others follow
+ORDER = ("soft", "hard", "lvml", "hybrid")  # the paper's order; others follow
+WRITTEN = {"flickr8k": "Flickr8k", "EFFICIENTNET-LITE0": "EfficientNet-Lite0", "VGG19": "VGG-19"}  # as by their authors
 MACHINE = ("training.precision", "training.memory_layout", "training.threads", "training.device")
 
 
@@ -30,18 +31,20 @@ def label(name: str) -> str:
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """Distinct names of paradigms in the order of the paper, then others by name."""
+    """Distinct names of paradigms in the paper's order, then others by name."""
     return sorted(set(names), key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
 
 
 def paradigms(results: Iterable[Result]) -> list[str]:
-    """The paradigms among runs, in the order of the paper."""
+    """The paradigms among runs, in the paper's order."""
     return ordered(result.config.paradigm for result in results)
 
 
 def title(result: Result) -> str:
-    """One line on what a result was trained and tested on."""
+    """One line that describes the task of a result."""
     config, name = result.config, str(result.summary["title"])
+    for stored, written in WRITTEN.items():
+        name = name.replace(stored, written)
     match kind(result):
         case "cross-validation":
             return f"{name}, {config.repeats} cross-validations of {config.folds} folds"
@@ -63,10 +66,10 @@ def title(result: Result) -> str:
 
 
 def tasks(results: Iterable[Result]) -> dict[str, list[Result]]:
-    """Title -> results that differ in paradigm and seed alone, sorted by seed; numbers in titles sort by size.
+    """Title -> results that differ only in paradigm and seed, sorted by seed; numbers in titles sort by size.
 
-    What the configs share decides, not the title: tasks of one title have what tells them apart behind it. Where runs
-    of one paradigm differ in their phases, each learning rate, and each switch of a hybrid, is a task of its own.
+    Results are grouped by config, not by title: differing settings are appended to equal titles. If runs of one
+    paradigm differ in their phases, each learning rate and each switch of a hybrid is a separate task.
     """
     groups: dict[str, list[Result]] = {}
     for result in results:
@@ -86,13 +89,13 @@ def tasks(results: Iterable[Result]) -> dict[str, list[Result]]:
 
 
 def _by_numbers(name: str) -> list[str | int]:
-    """Words and numbers of a title in turn, so that m = 5 comes before m = 20."""
+    """Words and numbers of a title, alternating, so that m = 5 sorts before m = 20."""
     parts = re.split(r"(\d(?:[\d,]*\d)?)", name)
     return [int(part.replace(",", "")) if place % 2 else part for place, part in enumerate(parts)]
 
 
 def _shared(result: Result) -> dict[str, Any]:
-    """What results of one task have in common: all of the config but paradigm, rates, seed and the machine's part."""
+    """What results of one task share: the config without paradigm, rates, seed and settings of the machine."""
     config, phases = result.config.portable.model_dump(mode="json"), getattr(result.config, "phases", ())
     kept = {name: value for name, value in _flat(config).items() if name not in ("seed", "phases", *MACHINE)}
     if phases:
@@ -102,16 +105,16 @@ def _shared(result: Result) -> dict[str, Any]:
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:
-    """Nested mappings as one, with dotted names."""
+    """Nested mappings flattened, with dotted names."""
     if not isinstance(value, dict):
         return {name: value}
     return {k: v for key, part in value.items() for k, v in _flat(part, f"{name}.{key}".lstrip(".")).items()}
 
 
 def _by_schedule(group: Sequence[Result]) -> dict[str, list[Result]]:
-    """Parts in which each paradigm has one schedule, by what tells them apart; a paradigm with one joins all parts.
+    """Parts in which each paradigm has one schedule, by their difference; a paradigm with one schedule is in all parts.
 
-    Runs that differ in the rates of their first phase come apart first, those that differ in the rest afterwards.
+    Runs are first separated by the rates of their first phase, then by the rest.
     """
     parts = {"": list(group)}
     for described in (_first_rates, _phases) if hasattr(group[0].config, "phases") else ():
@@ -140,9 +143,9 @@ def _rates(phase: Any) -> str:
 
 
 def recorded(like: Sequence[Result], config: Any = None) -> tuple[str, list[Result]]:
-    """Title and results of a recorded task of the kind of `like`: of the largest training set, then of most results.
+    """Title and results of a recorded task of the same kind as `like`: largest training set first, then most results.
 
-    With `config` it is the recorded result of this config; where nothing fits, `like`, so titled.
+    With `config`, the recorded result of that config. If nothing is recorded, `like`, with a title that says so.
     """
     kept: dict[str, list[Result]] = {}
     if config is None:
@@ -151,5 +154,5 @@ def recorded(like: Sequence[Result], config: Any = None) -> tuple[str, list[Resu
     elif (found := store.find(config)) and found.is_recorded:
         return title(found), [found]
     if not kept:
-        return "nothing of the kind is recorded here, so the above is shown again", list(like)
+        return "no result of this kind is recorded here; the results above are shown again", list(like)
     return max(kept.items(), key=lambda task: (task[1][0].config.data.num_train, len(task[1])))

@@ -1,4 +1,4 @@
-r"""The training losses of the three attention paradigms, and of one that is easily taken for LVML, as pure functions.
+r"""Pure functions for the losses of the three attention paradigms, and the logit mixture, often mistaken for LVML.
 
 | here             | paper             | meaning                                                            |
 |------------------|-------------------|--------------------------------------------------------------------|
@@ -8,9 +8,9 @@ r"""The training losses of the three attention paradigms, and of one that is eas
 | `class_logits`   | $g(\sum_j a_j x_j)$ | class logits of the attention-weighted sum of the segments       |
 | `y`              | $y$               | true label                                                         |
 
-Axes: B batch, M segments, K classes. Losses are in nats: the mean over the batch, or with `reduction="none"` one per
-instance. `mask` is True for real segments: a masked one adds nothing to a loss or to any gradient, and the exponentials
-of `log_alpha` sum to 1 over the others. Source of the definitions: arXiv 2307.13421, sec. 2.
+Axes: B batch, M segments, K classes. Losses are in nats: the mean over the batch, or one per instance with
+`reduction="none"`. `mask` is True for real segments: padding contributes nothing to a loss or a gradient, and the
+exponentials of `log_alpha` sum to 1 over the real segments. Source of the definitions: arXiv 2307.13421, sec. 2.
 Jensen's inequality gives LVML <= HA on every instance; both agree when M = 1 or alpha is one-hot.
 """
 
@@ -60,12 +60,12 @@ def lvml_loss(
     reduction: Reduction = "mean",
     mask: Bool[Tensor, "B M"] | None = None,
 ) -> Float[Tensor, ""] | Float[Tensor, " B"]:
-    r"""Latent-variable marginal likelihood: the segment that decides the label is summed out.
+    r"""Latent-variable marginal likelihood: the unknown foreground segment is marginalised out.
 
     $$\ell_{LVML} = -\log \sum_j a_j\, p_y(x_j) = -\operatorname{logsumexp}_j(\log a_j + \log p_y(x_j))$$
 
     Its gradient is $-\sum_j r_j \nabla[\log a_j + \log p_y(x_j)]$ with the posterior responsibilities
-    $r_j = a_j p_y(x_j) / \sum_l a_l p_y(x_l)$, where hard attention has the prior $a_j$
+    $r_j = a_j p_y(x_j) / \sum_l a_l p_y(x_l)$ in place of hard attention's prior weights $a_j$
     (this project's derivation).
 
     Source: arXiv 2307.13421, sec. 2.
@@ -79,13 +79,13 @@ def logit_mixture(
     segment_logits: Float[Tensor, "B M K"],
     mask: Bool[Tensor, "B M"] | None = None,
 ) -> Float[Tensor, "B K"]:
-    r"""Attention-weighted sum of the segments' class logits. Its cross-entropy is easily taken for LVML, and is not.
+    r"""Attention-weighted sum of the segments' class logits. Its cross-entropy is often mistaken for the LVML loss.
 
     $$\ell = -\log \operatorname{softmax}_y\Big(\sum_j a_j\, g(x_j)\Big)$$
 
-    LVML averages probabilities, this averages logits, a geometric mean of probabilities. The loss equals soft
-    attention's where the classifier is linear, and all three losses where M = 1 or alpha is one-hot. The paper's public
-    script for HateXplain trains it under the name LVML; it is kept here to be compared.
+    LVML averages probabilities; this averages logits, which is a geometric mean of probabilities. The loss equals
+    soft attention's if the classifier is linear, and all three losses if M = 1 or alpha is one-hot. The paper's public
+    script for HateXplain trains it under the name LVML; it is kept here for comparison.
 
     Source: the public scripts of arXiv 2307.13421; the statements about other losses are this project's derivation.
     """
@@ -96,14 +96,14 @@ def logit_mixture(
 
 
 def _drop_padding(log_alpha: Tensor, log_likelihood: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Give padded segments weight zero and a finite likelihood, so that neither a value nor a gradient leaks."""
+    """Give padded segments zero weight and a finite likelihood, so they affect neither values nor gradients."""
     if mask is None:
         return log_alpha, log_likelihood
     return log_alpha.masked_fill(~mask, -torch.inf), log_likelihood.masked_fill(~mask, 0.0)
 
 
 def reduced(loss: Float[Tensor, " B"], reduction: Reduction) -> Tensor:
-    """The mean of the instances' losses, or each of them."""
+    """The mean of the instances' losses, or the losses themselves."""
     if reduction == "mean":
         return loss.mean()
     if reduction == "none":

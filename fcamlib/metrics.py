@@ -1,8 +1,8 @@
 r"""Measures of accuracy, interpretability and calibration, on arrays of per-instance scores.
 
-`a_z` is the attention on the foreground (the sum over all foreground segments), `s_y` the prediction score of
-the true label, both in [0, 1] and of shape (n,). Source: arXiv 2307.13421, sec. 2; the threshold and the fixed
-bins are this project's choice (the public scripts' bins follow the data's range); calibration: Guo et al. 2017.
+`a_z` is the attention on the foreground (summed over all foreground segments) and `s_y` the prediction score of
+the true label, both in [0, 1] with shape (n,). Source: arXiv 2307.13421, sec. 2; the threshold and the fixed
+bins are this project's choice (the public scripts' bins follow the range of the data); calibration: Guo et al. 2017.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def saif(a_z: Float[np.ndarray, " n"], s_y: Float[np.ndarray, " n"], tau: float 
 
 
 def saif_curve(a_z: Float[np.ndarray, " n"], s_y: Float[np.ndarray, " n"]) -> NDArray[np.float64]:
-    """SAIF at each threshold of `SAIF_TAUS` (0, 0.01, ..., 1), by one sort: shape (101,)."""
+    """SAIF at each threshold in `SAIF_TAUS` (0, 0.01, ..., 1), from a single sort: shape (101,)."""
     a_z, s_y = _scores(a_z, s_y)
     weaker = np.sort(np.minimum(a_z, s_y))
     return 1.0 - np.searchsorted(weaker, SAIF_TAUS, side="right") / weaker.size
@@ -50,7 +50,7 @@ def outcome_fractions(focus_hit: Bool[np.ndarray, " n"], prediction_hit: Bool[np
 def focus_prediction_histogram(a_z: Float[np.ndarray, " n"], s_y: Float[np.ndarray, " n"]) -> NDArray[np.float64]:
     """Percent of instances in each cell [a_z bin, s_y bin] of the fixed 5 x 5 grid on [0, 1]; sums to 100.
 
-    A bin holds its lower edge and not its upper one, except the last, which holds both.
+    A bin includes its lower edge and excludes its upper edge; the last bin includes both.
     """
     a_z, s_y = _scores(a_z, s_y)
     counts, _, _ = np.histogram2d(a_z, s_y, bins=[np.asarray(HISTOGRAM_EDGES), np.asarray(HISTOGRAM_EDGES)])
@@ -60,7 +60,7 @@ def focus_prediction_histogram(a_z: Float[np.ndarray, " n"], s_y: Float[np.ndarr
 def t_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float, float]:
     """Mean and Student-t confidence interval of independent values (seeds): (mean, low, high).
 
-    One value has no interval: low and high are NaN.
+    For a single value, low and high are NaN.
     """
     sample = np.asarray(values, dtype=float)
     if sample.ndim != 1 or sample.size == 0:
@@ -73,11 +73,11 @@ def t_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, floa
 
 
 def auc(prob: Float[np.ndarray, "n K"], label: Int[np.ndarray, " n"]) -> float | None:
-    """Area under the ROC curve; of more than two classes the mean over classes, each against the rest.
+    """Area under the ROC curve; with more than two classes, the one-vs-rest mean over classes.
 
-    None where a class does not occur, or no other does.
+    None unless every class occurs.
     """
-    from sklearn.metrics import roc_auc_score  # takes longer to import than a look at stored results
+    from sklearn.metrics import roc_auc_score  # its import takes longer than reading stored results
 
     num_classes = prob.shape[1]
     if set(label.tolist()) != set(range(num_classes)):
@@ -99,7 +99,7 @@ def calibration_error(prob: Float[np.ndarray, "n K"], label: Int[np.ndarray, " n
 
 
 def attention_entropy(entropy: Float[np.ndarray, " n"], sizes: Int[np.ndarray, " n"]) -> float | None:
-    r"""Mean of $-\sum_j a_j \log a_j / \log M_i$ over instances of $M_i > 1$ segments, in [0, 1]; None without any."""
+    r"""Mean of $-\sum_j a_j \log a_j / \log M_i$ over instances with $M_i > 1$ segments, in [0, 1]; None if none."""
     several: NDArray[np.bool_] = np.asarray(sizes) > 1
     if not several.any():
         return None
@@ -108,7 +108,7 @@ def attention_entropy(entropy: Float[np.ndarray, " n"], sizes: Int[np.ndarray, "
 
 
 def _scores(a_z: np.ndarray, s_y: np.ndarray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Both as float64 in [0, 1], clipped where sums of weights pass 1 by rounding."""
+    """Both as float64 in [0, 1]; sums of weights that exceed 1 by rounding are clipped."""
     pair = np.stack([a_z, s_y]).astype(np.float64)
     for name, values in zip(("a_z", "s_y"), pair, strict=True):
         if not np.all((values >= -1e-3) & (values <= 1 + 1e-3)):  # also refuses NaN

@@ -1,32 +1,32 @@
-r"""Focus and classification networks by name, and batch normalisation for segments that are counted.
+r"""Focus and classification networks by name, and batch normalisation weighted by how often a segment occurs.
 
 A focus network maps segments (N, ...) to one score each (N,); a classification network maps them to class logits
-(N, K). Convolutional and dense weights start Xavier normal, biases at zero, drawn from the generator that is passed in.
-Max-pooling stands before ReLU: both commute, and pooling first is cheaper. Pixels that reach no score, because pooling
-drops the odd row and column of what they feed, are cut off first. `register` adds a network from outside.
+(N, K). Convolutional and dense weights are Xavier normal, drawn from the given generator; biases are zero.
+Max-pooling precedes ReLU: the two commute, and pooling first is cheaper. Pixels that cannot affect a score, because
+pooling drops an odd last row and column, are cropped first. `register` adds a network from outside.
 
 | name | segments | layers |
 |---|---|---|
-| `cifar10`, `cifar100` | 3 x 32 x 32 pictures | those of arXiv 2307.13421, experiments |
+| `cifar10`, `cifar100` | 3 x 32 x 32 pictures | as in arXiv 2307.13421, experiments |
 | `digits` | 1 x 8 x 8 pictures | one strided convolution, two dense layers |
 | `conv1d` | channels x samples | two convolutions along time, maximum over time, two dense layers |
 | `text200`, `text50` | a word's vector | one hidden dense layer (100-200-1 and 100-50-1 in the paper) |
-| `mlp`, `linear` | any | dense 128 and 64; a matrix |
+| `mlp`, `linear` | any | two hidden dense layers (128, 64); a single matrix |
 | `mlp:DxW` | any | D times: dense to W units, ReLU; then dense to the output |
 | `cnn:DxW` | pictures | D times: 3 x 3 convolution to W filters, padded, max-pooling by 2, ReLU; then dense |
-| `...:layer` | | layer normalisation before each ReLU: over an instance's units, or its filters and pixels |
+| `...:layer` | | layer normalisation before each ReLU: over a segment's units, or its filters and pixels |
 | `...:batch` | | batch normalisation before each ReLU |
 
 **Batch normalisation and distinct segments.** The library evaluates a segment that occurs $c_i$ times in a batch once.
-Batch normalisation looks at the whole batch, so its statistics have to be those of all occurrences, each row weighted
-by its count:
+Batch normalisation uses the whole batch, so its statistics must cover all occurrences: each row is weighted by its
+count:
 
 $$\mu = \frac{\sum_i c_i x_i}{\sum_i c_i}, \qquad \sigma^2 = \frac{\sum_i c_i (x_i - \mu)^2}{\sum_i c_i}$$
 
-With them, and their gradients, training equals the plain pass over every place of every instance; padding counts
-nothing. In evaluation the running statistics are used, so that a segment's scores again depend on it alone. Those of a
-classifier follow weighted sums under soft attention and single segments under the other losses: the hybrid's switch
-changes its function at the first step, and with momentum 0.1 the old ones have less than 4 % of their weight after 32.
+With these statistics and their gradients, training equals the plain pass over every place of every instance; padding
+has count zero. Evaluation uses the running statistics, so a segment's scores depend only on that segment. A
+classifier's running statistics describe weighted sums under soft attention and single segments under the other losses.
+After the hybrid's switch they adapt with momentum 0.1: after 32 steps the old ones keep less than 4% of their weight.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ Shape = tuple[int, ...]
 Layers = Callable[[Shape, int], list[nn.Module]]  # (segment shape, output size) -> layers, (N, *shape) -> (N, size)
 CIFAR, DIGITS = (3, 32, 32), (1, 8, 8)
 FILTERS = 8  # of both convolutions along time
-SHORTEST = 11  # samples that they need
+SHORTEST = 11  # least number of samples for both convolutions
 
 
 class CountedBatchNorm(nn.BatchNorm1d):
-    """Batch normalisation of (N, C) or (N, C, height, width), whose rows may stand for several places each."""
+    """Batch normalisation of (N, C) or (N, C, height, width), in which a row may represent several places."""
 
     def forward(self, values: Tensor, counts: Float[Tensor, " N"] | None = None) -> Tensor:
-        """Normalise each channel; `counts` says how often each row occurs in the batch, by default once."""
+        """Normalise each channel; `counts` is how often each row occurs in the batch, by default once."""
         flat = values.flatten(2) if values.dim() > 2 else values[..., None]  # (N, C, pixels)
         if not self.training:
             return super().forward(flat).view(values.shape)
@@ -72,7 +72,7 @@ class CountedBatchNorm(nn.BatchNorm1d):
 
     @torch.no_grad()
     def _follow(self, mean: Tensor, variance: Tensor, num_values: Tensor) -> None:
-        """Move the running statistics; the variance is unbiased there, as in torch."""
+        """Update the running statistics, with the unbiased variance as in torch."""
         assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
         assert self.momentum is not None
         self.num_batches_tracked.add_(1)
@@ -81,16 +81,16 @@ class CountedBatchNorm(nn.BatchNorm1d):
 
 
 class CountedSequential(nn.Sequential):
-    """Layers in a row, some of which have to know how often each of their rows occurs in the batch."""
+    """A sequence of layers, some of which use how often each row occurs in the batch."""
 
     takes_counts = True
 
     def forward(self, values: Tensor, counts: Float[Tensor, " N"] | None = None) -> Tensor:
-        """Call the layers; `counts` as in `CountedBatchNorm`, used in training mode alone."""
+        """Call the layers; `counts` as in `CountedBatchNorm`, used only in training mode."""
         if self.training and counts is None and len(values) < 2:
             raise UserError(
-                "a step has one instance, which batch normalisation cannot learn from: choose a batch_size that "
-                "leaves no last batch of one, or :layer in place of :batch."
+                "a batch holds one instance, which batch normalisation cannot use: choose a batch_size that does not "
+                "leave one instance for the last batch, or use :layer instead of :batch."
             )
         for layer in self:
             values = layer(values, counts) if isinstance(layer, CountedBatchNorm) else layer(values)
@@ -98,12 +98,12 @@ class CountedSequential(nn.Sequential):
 
 
 def takes_counts(model: nn.Module) -> bool:
-    """Whether a network has to be told how often each segment occurs in the batch."""
+    """Whether a network uses how often each segment occurs in the batch."""
     return bool(getattr(model, "takes_counts", False))
 
 
 def occurrences(index: Int[Tensor, "B M"], mask: Tensor | None, num_rows: int) -> Float[Tensor, " N"]:
-    """How many real places of a batch point at each of `num_rows` rows; padding counts nothing."""
+    """How many real places of a batch point to each of `num_rows` rows; padding is not counted."""
     places = torch.ones_like(index, dtype=torch.float32) if mask is None else mask.float()
     counts = torch.zeros(num_rows, device=index.device)
     return counts.index_add_(0, index.flatten(), places.flatten())
@@ -121,7 +121,7 @@ class _Crop(nn.Module):
 
 
 class _MaxOverTime(nn.Module):
-    """Largest value of each filter over time: (N, C, T) -> (N, C). A motif counts wherever it lies."""
+    """Largest value of each filter over time, wherever the motif is: (N, C, T) -> (N, C)."""
 
     def forward(self, values: Tensor) -> Tensor:
         return values.amax(dim=2)
@@ -158,7 +158,7 @@ def _cifar_classifier(shape: Shape, channels: tuple[int, int], dense: Sequence[i
 
 
 def _digits(shape: Shape, channels: int, dense: Sequence[int]) -> list[nn.Module]:
-    """One strided convolution, 8 x 8 to 3 x 3; strides in place of pooling halve the cost in float64."""
+    """One strided convolution, 8 x 8 to 3 x 3; strides instead of pooling halve the cost in float64."""
     _require("digits", shape, DIGITS)
     return [nn.Conv2d(1, channels, 4, stride=2), nn.ReLU(), nn.Flatten(), *_dense([9 * channels, *dense])]
 
@@ -166,7 +166,7 @@ def _digits(shape: Shape, channels: int, dense: Sequence[int]) -> list[nn.Module
 def _conv1d(shape: Shape, out_dim: int) -> list[nn.Module]:
     if len(shape) != 2 or shape[1] < SHORTEST:
         raise UserError(
-            f"segments of shape {shape} do not fit the conv1d networks, which take (channels, samples) with at least "
+            f"segments of shape {shape} do not fit the conv1d networks, which need (channels, samples) with at least "
             f"{SHORTEST} samples: set window_length, or choose the network 'mlp' or 'linear'."
         )
     first, second = nn.Conv1d(shape[0], FILTERS, 7, stride=2), nn.Conv1d(FILTERS, FILTERS, 3)
@@ -175,9 +175,9 @@ def _conv1d(shape: Shape, out_dim: int) -> list[nn.Module]:
 
 def _require(name: str, shape: Shape, needed: Shape) -> None:
     if shape != needed:
-        resize = "set image_size to the network's, or " if len(shape) == len(needed) else ""
+        resize = "set image_size to that size, or " if len(shape) == len(needed) else ""
         raise UserError(
-            f"segments of shape {shape} do not fit the {name} networks, which take {needed}: "
+            f"segments of shape {shape} do not fit the {name} networks, which need {needed}: "
             f"{resize}choose the network 'mlp' or 'linear'."
         )
 
@@ -205,10 +205,10 @@ FOCUS_NETWORKS, CLASSIFICATION_NETWORKS = tuple(_FOCUS), tuple(_CLASSIFIER)
 
 
 def register(name: str, layers: Layers) -> None:
-    """Add a network that focus and classification models may name.
+    """Register a network under a name for focus and classification models.
 
-    `layers(segment_shape, out_dim)` gives modules that are called in a row, (N, *segment_shape) -> (N, out_dim); a
-    focus network has one output. Modules with weights of their own kind are drawn by their `reset_parameters`.
+    `layers(segment_shape, out_dim)` returns modules that are applied in sequence, (N, *segment_shape) -> (N, out_dim);
+    a focus network has one output. Modules of other types initialise their weights with `reset_parameters`.
     """
     if name in _FOCUS or name in _CLASSIFIER:
         raise UserError(f"the network '{name}' exists already: choose another name.")
@@ -233,7 +233,7 @@ def classification_network(
 
 
 def _layers(field: str, name: str, known: dict[str, Layers], shape: Shape, out_dim: int) -> list[nn.Module]:
-    """The layers of a network, without memory: their constructors would draw from the global generator."""
+    """The layers of a network on the meta device: their constructors would draw from the global generator."""
     require_network(field, name, tuple(known))
     with torch.device("meta"):
         return known.get(name, lambda shape, k: _parametric(name, shape, k))(shape, out_dim)
@@ -244,10 +244,10 @@ def _parametric(name: str, segment_shape: Shape, out_dim: int) -> list[nn.Module
     shape, size = network_shape(name), segment_shape
     is_picture, bias = shape.kind == "cnn", shape.norm != "batch"
     if is_picture and len(size) != 3:
-        raise UserError(f"'{name}' takes pictures, and segments have shape {size}: choose mlp:DEPTHxWIDTH.")
+        raise UserError(f"'{name}' needs pictures, but the segments have shape {size}: choose mlp:DEPTHxWIDTH.")
     if is_picture and shape.depth > (most := min(size[1:]).bit_length() - 1):
         raise UserError(
-            f"'{name}' halves pictures {shape.depth} times, and {size[1]} x {size[2]} pixels allow {most}: "
+            f"'{name}' halves pictures {shape.depth} times, but {size[1]} x {size[2]} pixels allow only {most}: "
             "choose a smaller depth."
         )
     layers: list[nn.Module] = [] if is_picture else [nn.Flatten()]
@@ -267,7 +267,7 @@ def _parametric(name: str, segment_shape: Shape, out_dim: int) -> list[nn.Module
 
 
 def _initialised(layers: list[nn.Module], generator: torch.Generator, dtype: torch.dtype) -> nn.Module:
-    """The network with initial weights in `dtype`: float32 draws differ in their last bit between instruction sets."""
+    """The network with initial weights drawn in `dtype`; float32 draws can differ in the last bit between CPUs."""
     is_counted = any(isinstance(layer, CountedBatchNorm) for layer in layers)
     network = CountedSequential(*layers) if is_counted else nn.Sequential(*layers)
     network.to(dtype).to_empty(device="cpu")

@@ -1,4 +1,4 @@
-"""What every notebook begins with: its parameters, checked."""
+"""Notebook parameters: validation, and a table of their effective values."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fcamlib.config import Grid, Parameters
 from fcamlib.errors import require_address_space
 
 Model = TypeVar("Model", bound=Parameters)
-INJECTED = "# Parameters"  # first line of the cell in which papermill sets what the caller gave
+INJECTED = "# Parameters"  # first line of the cell in which papermill sets the caller's values
 
-require_address_space()  # what a notebook imports next loads PyTorch
+require_address_space()  # the imports that follow in a notebook load PyTorch
 
 
 def parameters(namespace: Mapping[str, Any], model: type[Model] = Grid) -> Model:  # type: ignore[assignment]
-    """The parameters in a notebook's `globals()`, checked; `UserError`, one sentence, where one is wrong.
+    """The validated parameters in a notebook's `globals()`; `UserError`, one sentence, if one is invalid.
 
-    Names of `model`'s parameters are taken; a name that papermill was given and that is no parameter is refused.
+    Only names of `model`'s parameters are read; a name passed to papermill that is not a parameter is refused.
     """
     given = {name: namespace[name] for name in model.known(namespace.get("dataset")) if name in namespace}
     for cell in namespace.get("In", []):
@@ -34,7 +34,7 @@ def parameters(namespace: Mapping[str, Any], model: type[Model] = Grid) -> Model
 
 
 def effective(experiment: Grid) -> pd.DataFrame:
-    """The value of each parameter that is used, where the data source's defaults are filled in, and its meaning."""
+    """The value of each parameter, with the data source's defaults filled in, and its meaning."""
     known = experiment.known(experiment.dataset)
     values = {name: getattr(experiment, name, getattr(experiment.task, name, "")) for name in known}
     values["switch_epoch"] = experiment.switch_epoch or experiment.epochs // 2

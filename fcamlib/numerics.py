@@ -1,4 +1,4 @@
-"""Device, floating-point format, memory layout and threads of a run, as its config states them, and its memory."""
+"""Device, floating-point format, memory layout, threads and memory budget of a run, as set by its config."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from fcamlib.errors import UserError
 from fcamlib.provenance import slow_bfloat16
 
 log = logging.getLogger(__name__)
-BUDGET = 2**31  # bytes that the tensors of one pass may take on a CPU; on a GPU half of its memory
-ROWS = 1024  # segments or instances in one pass of an evaluation on a CPU, which its caches hold; on a GPU 16 times
+BUDGET = 2**31  # bytes for the tensors of one pass on a CPU; on a GPU half of its memory
+ROWS = 1024  # segments or instances per evaluation pass on a CPU, so that they fit its caches; 16 times that on a GPU
 
 
 @dataclass(frozen=True)
 class Numerics:
-    """What numbers are computed with."""
+    """Device, floating-point format and memory layout of a computation."""
 
     device: torch.device
     dtype: torch.dtype  # of weights and segments; float32 under bfloat16 autocast
     channels_last: bool = False  # memory layout of pictures
     autocast: bool = False  # whether convolutions and dense layers run in bfloat16
-    tf32: bool = False  # whether they round their inputs to TensorFloat-32 on a GPU that can; elsewhere as float32
+    tf32: bool = False  # whether they round inputs to TensorFloat-32 on a GPU that supports it; otherwise float32
 
     @classmethod
     def of(cls, config: Training) -> Numerics:
-        """The numerics that a config asks for on this machine."""
+        """The numerics of a config on this machine."""
         device = config.device
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() and config.precision != "float64" else "cpu"
@@ -54,7 +54,7 @@ class Numerics:
         )
 
     def rows_at_once(self, bytes_each: float | int) -> int:
-        """How many rows, at least one, may be in memory at once where each takes `bytes_each` in all its tensors."""
+        """How many rows (at least one) fit into memory if each takes `bytes_each` over all its tensors."""
         budget = BUDGET
         if self.device.type == "cuda":
             budget = torch.cuda.get_device_properties(self.device).total_memory // 2
@@ -62,7 +62,7 @@ class Numerics:
 
     @property
     def evaluated_at_once(self) -> int:
-        """Most segments or instances in a pass of an evaluation."""
+        """Largest number of segments or instances in an evaluation pass."""
         return 16 * ROWS if self.device.type == "cuda" else ROWS
 
     def autocasting(self) -> AbstractContextManager[None]:
@@ -70,10 +70,10 @@ class Numerics:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast)
 
     def rows_of(self, segments: Int[Tensor, "B M"], num_rows: int) -> tuple[Int[Tensor, " N"], Int[Tensor, "B M"]]:
-        """Rows to evaluate for a batch, out of a bank of `num_rows`, and the place of each segment among them.
+        """Rows of a bank of `num_rows` to evaluate for a batch, and the position of each segment among them.
 
-        Distinct rows on a CPU, where work counts; on a GPU every occurrence, or the whole bank where that is less,
-        since finding out how many rows are distinct would wait for the device at each step.
+        On a CPU these are the distinct rows. On a GPU they are all occurrences, or the whole bank if that is smaller:
+        counting the distinct rows would force a synchronisation at each step.
         """
         if self.device.type != "cuda":
             return distinct(segments)
@@ -82,7 +82,7 @@ class Numerics:
         return torch.arange(num_rows, device=segments.device), segments.long()
 
     def place(self, model: nn.Module) -> nn.Module:
-        """Move a model to the device, format and layout."""
+        """Move a model to this device, format and layout."""
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         return model.to(device=self.device, dtype=self.dtype, memory_format=layout)  # type: ignore[call-overload]
 
@@ -92,10 +92,10 @@ PLAIN = Numerics(torch.device("cpu"), torch.float32)
 
 @contextmanager
 def reproducible(threads: int, tf32: bool = False) -> Iterator[None]:
-    """Fix the number of CPU threads, cuDNN's choice of algorithms and TensorFloat-32, and restore them.
+    """Fix the number of CPU threads, cuDNN's choice of algorithms and TensorFloat-32, and restore them afterwards.
 
-    Subnormal numbers are flushed to zero in every thread that computes. Attention that grows confident makes them, and
-    a step would take up to four times as long; they are too small to change other numbers that they are added to.
+    Subnormal numbers are flushed to zero in every thread. Confident attention produces them, and they make a step up
+    to four times as slow; they are too small to change any number they are added to.
     """
     before, matmul = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
     flushed = sys.float_info.min / 2 == 0.0
@@ -112,10 +112,10 @@ def reproducible(threads: int, tf32: bool = False) -> Iterator[None]:
 
 
 def _flush_subnormals(on: bool) -> None:
-    """Flush subnormal numbers to zero, or keep them, in this thread and in those that OpenMP computes with.
+    """Flush subnormal numbers to zero, or keep them, in this thread and in OpenMP's worker threads.
 
-    The flag belongs to a thread, and torch sets it for the calling one alone; OpenMP's workers inherit it only where
-    they start later. So each is asked through OpenMP itself, where its library can be found.
+    The flag is per thread, and torch sets it only in the calling thread; OpenMP workers that already run do not inherit
+    it. The function therefore sets it in each worker through OpenMP itself, if its library can be found.
     """
     torch.set_flush_denormal(on)
     if torch.get_num_threads() == 1:

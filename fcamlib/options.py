@@ -1,4 +1,4 @@
-"""The command line's options for parameters, from their fields; and a help text that groups them."""
+"""Command-line options generated from parameter fields, and a help text that groups them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fcamlib.config import CaptionModel, Parameters, TaskParameters, Training, w
 
 GROUPS = ("Task", "Training", "Networks", "Computation")
 METAVARS: dict[Any, str] = {int: "N", float: "X", bool: "true|false"}
-ONE_RUN = {"paradigms": "paradigm", "seeds": "seed"}  # their names in `fcam run`, which takes one of each
+ONE_RUN = {"paradigms": "paradigm", "seeds": "seed"}  # names of the options in `fcam run`, which takes one of each
 
 
 class Command(click.Command):
     """A command whose help lists its options by group."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section for each group, options without one first."""
+        """Write one section per group, ungrouped options first."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         for parameter in self.get_params(ctx):
             if record := parameter.get_help_record(ctx):
@@ -37,7 +37,7 @@ def known_of(model: type[Parameters]) -> dict[str, dict[str, FieldInfo]]:
 
 
 def group_of(model: type[Parameters], name: str) -> str:
-    """The title below which the help lists a parameter."""
+    """The heading under which the help lists a parameter."""
     if name not in model.model_fields or name in ("num_segments", "dataset"):
         return "Task"
     if name.rstrip("s").endswith("network") or name == "encoder" or name in CaptionModel.model_fields:
@@ -46,7 +46,7 @@ def group_of(model: type[Parameters], name: str) -> str:
 
 
 def default_of(model: type[Parameters], name: str) -> str:
-    """The default; where data sources have their own, that of the first."""
+    """The default value; if data sources have their own, the first source's."""
     own = model.defaults if issubclass(model, TaskParameters) else lambda _: {}
     found = {kind: own(kind).get(name, known[name].default) for kind, known in known_of(model).items() if name in known}
     kind, value = next(((kind, value) for kind, value in found.items() if written_out(value)), ("", ""))
@@ -54,7 +54,7 @@ def default_of(model: type[Parameters], name: str) -> str:
 
 
 def written_out(value: Any) -> str:
-    """A default as a user writes it; empty where there is none."""
+    """A default as a user would write it; empty if there is none."""
     if isinstance(value, bool):
         return str(value).lower()
     if value in (0, "", ()) or value is PydanticUndefined:
@@ -63,7 +63,7 @@ def written_out(value: Any) -> str:
 
 
 def option(model: type[Parameters], name: str, field: FieldInfo, one: bool) -> click.Option:
-    """The option of a parameter, whose value stays text; with `one`, a list of paradigms or seeds is one of them."""
+    """The option for a parameter, with a text value; with `one`, it takes a single paradigm or seed."""
     about, _, default = (field.description or "").partition("; default ")
     default, annotation = default or default_of(model, name), field.annotation
     if name == "dataset" and issubclass(model, TaskParameters):

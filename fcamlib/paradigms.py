@@ -1,14 +1,14 @@
-r"""The paradigms of attention, one record each: loss, prediction, what it needs of a pass, name and look in figures.
+r"""The attention paradigms as records: loss, prediction, required part of the forward pass, label and figure style.
 
 | record        | loss                                               | prediction                                  |
 |---------------|----------------------------------------------------|---------------------------------------------|
 | `soft`        | $-\log p_y(\sum_j a_j x_j)$                        | class probabilities of the weighted sum     |
-| `hard`        | $-\sum_j a_j \log p_y(x_j)$                        | those of the segment of the largest weight  |
+| `hard`        | $-\sum_j a_j \log p_y(x_j)$                        | that of the segment with the largest weight |
 | `lvml`        | $-\log \sum_j a_j\, p_y(x_j)$                      | the mixture $\sum_j a_j\, p(x_j)$           |
 | `logit_mixture` | $-\log \mathrm{softmax}_y(\sum_j a_j\, g(x_j))$   | softmax of the weighted sum of the logits   |
 
-`register` adds a paradigm from outside; model, training, evaluation, tables and figures ask the record alone.
-Nothing here imports torch until a loss is called. Source: arXiv 2307.13421, sec. 2.
+`register` adds a paradigm from outside; model, training, evaluation, tables and figures read only its record.
+Torch is not imported until a loss is called. Source: arXiv 2307.13421, sec. 2.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from fcamlib.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor
 else:
-    Tensor = Any  # torch is imported where something is computed
+    Tensor = Any  # torch is imported only when something is computed
 
-PAPER = ("soft", "hard", "lvml")  # compared in every table of aggregations
+PAPER = ("soft", "hard", "lvml")  # the paper's three losses, compared in every table of aggregations
 
 
 class Pass(Protocol):
-    """What a pass of the model offers to a paradigm; axes B batch, M segments, K classes."""
+    """A forward pass as paradigms see it; axes B batch, M segments, K classes."""
 
     log_alpha: Tensor  # (B, M) log attention weights, -inf at padding
     mask: Tensor | None  # (B, M) True for real segments; None without padding
 
     def mixture(self) -> Tensor:
-        """Class logits of the weighted sum of the segments, (B, K); of paradigms that need the mixture."""
+        """Class logits of the weighted sum of the segments, (B, K), for paradigms with `needs="mixture"`."""
 
     def expected_logits(self) -> Tensor:
-        """Weighted sum of the segments' class logits, (B, K). This and the following need the segments."""
+        """Weighted sum of the segments' class logits, (B, K). This method and those below need the segments."""
 
     def log_likelihood(self, y: Tensor) -> Tensor:
-        """Log probability of the labels `y` (B,) from each segment alone, (B, M)."""
+        """Log probability of the labels `y` (B,) given each segment alone, (B, M)."""
 
     def segment_log_prob(self, place: Tensor) -> Tensor:
-        """Log probability of each class from the one segment at `place` (B,), (B, K)."""
+        """Log probability of each class given only the segment at `place` (B,), (B, K)."""
 
     def marginal_log_prob(self) -> Tensor:
         """Log of the weighted sum of the segments' class probabilities, (B, K)."""
@@ -51,7 +51,7 @@ class Pass(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """A name in text and its look in figures: hexadecimal colour, matplotlib's marker and line style."""
+    """Label in text and style in figures: hexadecimal colour, matplotlib marker and line style."""
 
     name: str
     label: str
@@ -62,9 +62,9 @@ class Style:
 
 @dataclass(frozen=True, kw_only=True)
 class Paradigm(Style):
-    """A training loss and the prediction that belongs to it."""
+    """A training loss and its prediction rule."""
 
-    needs: Literal["mixture", "segments"]  # whether the weighted sum of the segments is classified, or each segment
+    needs: Literal["mixture", "segments"]  # whether the weighted sum of the segments or each segment is classified
     loss: Callable[[Any, Any], Any]  # (pass, y) -> (B,) loss of each instance in nats; training minimises the mean
     log_prob: Callable[[Any], Any]  # pass -> (B, K) log probability of each class at test time
 
@@ -83,8 +83,8 @@ def _losses() -> Any:
     return losses
 
 
-# The paper's colours differ in lightness (CIE L* 47, 54, 64, 41), keep a contrast of 2.8 or more against white and
-# against a dark page, and stay apart for readers without red, green or blue cones.
+# The colours differ in lightness (CIE L* 47, 54, 64, 41), have a contrast of at least 2.8 with white and with a dark
+# page, and remain distinguishable to readers who lack red, green or blue cones.
 _KNOWN = (
     Paradigm(
         name="soft",
@@ -145,7 +145,7 @@ SCHEDULES: dict[str, Schedule] = {record.name: record for record in _PHASES}
 
 
 def register(paradigm: Paradigm) -> Paradigm:
-    """Add a paradigm under its name, which must be new."""
+    """Register a paradigm; its name must be new."""
     if paradigm.name in PARADIGMS or paradigm.name in SCHEDULES:
         raise UserError(f"the paradigm '{paradigm.name}' exists already: choose another name.")
     PARADIGMS[paradigm.name] = paradigm
@@ -160,12 +160,12 @@ def paradigm(name: str) -> Paradigm:
 
 
 def needs(names: Iterable[str], part: Literal["mixture", "segments"]) -> bool:
-    """Whether one of the paradigms called `names` needs `part` of a pass."""
+    """Whether any of the named paradigms needs `part` of a forward pass."""
     return any(paradigm(name).needs == part for name in names)
 
 
 def style_of(name: str) -> Style:
-    """Label, colour, marker and line style of a paradigm or schedule; phases joined by + have the label alone."""
+    """Label, colour, marker and line style of a paradigm or schedule; other names serve as their own label."""
     return PARADIGMS.get(name) or SCHEDULES.get(name) or Style(name=name, label=name)
 
 

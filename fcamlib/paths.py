@@ -1,10 +1,10 @@
-"""Where things are kept. Every folder can be moved with an environment variable.
+"""Folders for data, results and figures. Each can be changed with an environment variable.
 
-| variable       | in a source checkout | installed without one      | what it holds                        |
+| variable       | in a source checkout | installed without one      | contents                             |
 |----------------|----------------------|----------------------------|--------------------------------------|
 | `FCAM_DATA`    | `data/`              | the user's data folder     | downloaded and unpacked data sets    |
 | `FCAM_RESULTS` | `results/`           | the user's data folder     | the run store                        |
-| `FCAM_FIGURES` | `figures/`           | `figures/`, working folder | what the notebooks save              |
+| `FCAM_FIGURES` | `figures/`           | `figures/`, working folder | figures saved by the notebooks       |
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def checkout() -> Path | None:
 
 
 def expanded(path: str | Path) -> Path:
-    """`path` with the folder that ~ or ~user stands for; as it is where there is no such user."""
+    """`path` with ~ or ~user expanded; unchanged if there is no such user."""
     return Path(os.path.expanduser(path))
 
 
@@ -45,18 +45,18 @@ def results_dir() -> Path:
 
 
 def figures_dir() -> Path:
-    """Folder that figures are saved to (`FCAM_FIGURES`)."""
+    """Folder for saved figures (`FCAM_FIGURES`)."""
     return _folder("FCAM_FIGURES", "figures", Path.cwd() / "figures")
 
 
 def recorded_dir() -> Path | None:
-    """Folder of the runs that are kept with the source, or None without a checkout."""
+    """Folder of the recorded runs, which are kept with the source; None without a checkout."""
     root = checkout()
     return root / "results" / "recorded" if root else None
 
 
 def commit() -> str:
-    """The checkout's commit, with "+" where tracked files differ from it; empty without a checkout."""
+    """The checkout's commit, with "+" if tracked files differ from it; empty without a checkout."""
     root = checkout()
     if root is None:
         return ""

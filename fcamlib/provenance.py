@@ -1,4 +1,4 @@
-"""Where a number comes from: versions, hardware, commit and date; and what a figure was drawn from."""
+"""Provenance of numbers (versions, hardware, commit and date) and of figures (the results they show)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from fcamlib.store import Result
 
 PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn")
-# What PyTorch asks of a processor for each of its instruction sets, by the names in /proc/cpuinfo.
+# Processor flags that PyTorch requires for each of its instruction sets, as named in /proc/cpuinfo.
 INSTRUCTION_SETS = {"AVX2": {"avx2", "fma"}, "AVX512": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"}}
 
 BFLOAT16_COSTS = "takes about three times as long as float32 here: the processor lacks avx512_bf16 and amx_bf16"
 
 
 def cpuinfo(field: str) -> str:
-    """A field of the first processor in /proc/cpuinfo; empty where the system has no such file."""
+    """A field of the first processor in /proc/cpuinfo; empty if the system has no such file."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines()
     except OSError:
@@ -35,18 +35,18 @@ def cpuinfo(field: str) -> str:
 
 
 def cpu_name() -> str:
-    """Processor's name, as far as the system tells."""
+    """The processor's name, as far as the system reports it."""
     return cpuinfo("model name") or platform.processor() or platform.machine()
 
 
 def instruction_sets() -> list[str]:
-    """Vector instruction sets of this processor that PyTorch can use, the largest last."""
+    """Vector instruction sets of this processor that PyTorch can use, the widest last."""
     flags = set(cpuinfo("flags").split())
     return [name for name, needed in INSTRUCTION_SETS.items() if needed <= flags]
 
 
 def device_name(config: Computing) -> str:
-    """The processor or GPU that a run of this config would use here; torch is asked only where there is a GPU."""
+    """The processor or GPU that a run of this config would use here; torch is imported only if there is a GPU."""
     wants_gpu = config.device == "cuda" or (config.device == "auto" and config.precision != "float64")
     if wants_gpu and any(Path("/dev").glob("nvidia[0-9]*")):
         import torch
@@ -57,7 +57,7 @@ def device_name(config: Computing) -> str:
 
 
 def slow_bfloat16(config: Computing) -> str:
-    """The sentence that says what bfloat16 costs on a processor without instructions for it; empty where it is fast."""
+    """A warning about the cost of bfloat16 on a processor without instructions for it; empty if it is fast."""
     flags = cpuinfo("flags").split()
     if config.precision != "bfloat16" or device_name(config) != cpu_name() or not flags:
         return ""
@@ -65,7 +65,7 @@ def slow_bfloat16(config: Computing) -> str:
 
 
 def provenance(numerics: Any) -> dict[str, Any]:
-    """Versions, hardware, commit and date: what a reader needs to judge a number."""
+    """Versions, hardware, commit and date of a computation."""
     import torch
 
     return {
@@ -82,10 +82,10 @@ def provenance(numerics: Any) -> dict[str, Any]:
 def figure_record(
     notebook: str, results: Mapping[str, Sequence[Result[Any]]], parameters: Mapping[str, Any] | None = None
 ) -> dict[str, object]:
-    """What a figure was drawn from, as JSON beside it.
+    """The provenance of a figure, saved as JSON beside it.
 
-    `results` maps the title of each data set or task to the results that the figure shows; `parameters` of the notebook
-    that differ from its defaults become part of the command.
+    `results` maps the title of each data set or task to the results that the figure shows. The command includes the
+    `parameters`, which are those that differ from the notebook's defaults.
     """
     given = "".join(f" -p {name} {shlex.quote(_text(value))}" for name, value in (parameters or {}).items())
     computed: list[dict[str, object]] = []
@@ -133,5 +133,5 @@ def _short(commit: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """A parameter as papermill's `-p` reads it."""
+    """A parameter as text for papermill's `-p`."""
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,14 +1,14 @@
-r"""How well attention agrees with human rationales, and how faithful it is to the model's own prediction.
+r"""Agreement of attention with human rationales, and its faithfulness to the model's own prediction.
 
-| measure           | what it says                                                                                  |
+| measure           | meaning                                                                                       |
 |-------------------|-----------------------------------------------------------------------------------------------|
 | token F1          | overlap of the most attended words with the rationale; mean over posts that have one          |
 | AUPRC             | average precision of the attention weights as a ranking of words; mean over the same posts    |
-| comprehensiveness | fall of the predicted class's probability when the most attended words are taken away         |
-| sufficiency       | its fall when only they are left; near 0, or below, where they suffice                        |
+| comprehensiveness | decrease of the predicted class's probability when the most attended words are removed        |
+| sufficiency       | its decrease when only these words are kept; near 0 or negative if they suffice               |
 
-F1 and average precision are scikit-learn's. A word is taken away by masking it: the others keep their places. Source:
-DeYoung et al., ERASER, ACL 2020; Mathew et al., HateXplain, AAAI 2021, which takes the five most attended words.
+F1 and average precision come from scikit-learn. Removed words are masked, so the others keep their positions. Source:
+DeYoung et al., ERASER, ACL 2020; Mathew et al., HateXplain, AAAI 2021, who use the five most attended words.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fcamlib.evaluation import evaluating, outputs
 from fcamlib.fcam import FCAM
 from fcamlib.numerics import PLAIN, Numerics
 
-TOP_K = 5  # words, as HateXplain's authors take
+TOP_K = 5  # words, as in HateXplain
 Weights = Float[np.ndarray, "n M"]
 Marks = Bool[np.ndarray, "n M"]
 
@@ -34,7 +34,7 @@ Marks = Bool[np.ndarray, "n M"]
 def token_f1(alpha: Weights, rationale: Marks, mask: Marks, top_k: int = TOP_K) -> float:
     """F1 of the `top_k` words with the largest weights against the rationale, mean over the posts: in [0, 1].
 
-    Each post has a rationale; `mask` is True for real words. Ties go by place.
+    Each post has a rationale; `mask` is True for real words. Ties are broken by position.
     """
     _check(rationale, mask)
     chosen = most_attended(torch.from_numpy(alpha), torch.from_numpy(mask), top_k).numpy()
@@ -55,7 +55,7 @@ def _check(rationale: Marks, mask: Marks) -> None:
 def most_attended(
     alpha: Float[Tensor, "B M"], mask: Bool[Tensor, "B M"], top_k: int | Tensor = TOP_K
 ) -> Bool[Tensor, "B M"]:
-    """The `top_k` (one number, or one a post) words with the largest weights, all words of a shorter post."""
+    """The `top_k` (one number, or one per post) words with the largest weights; all words of a shorter post."""
     order = alpha.masked_fill(~mask, -torch.inf).argsort(dim=1, descending=True, stable=True)
     return (order.argsort(dim=1) < torch.as_tensor(top_k, device=mask.device).reshape(-1, 1)) & mask
 
@@ -63,10 +63,10 @@ def most_attended(
 def agreement(
     model: FCAM, data: SDCData, paradigm: str, top_k: int = TOP_K, numerics: Numerics = PLAIN
 ) -> dict[str, float | int | None]:
-    """All measures of `model` on `data`, predicting as `paradigm` does; None where no post has what a measure needs.
+    """All measures of `model` on `data` under the prediction rule of `paradigm`; None if no post qualifies.
 
-    Token F1 and AUPRC are over the `num_rationales` posts with a rationale, the faithfulness pair over the
-    `num_faithfulness` posts of two words or more; of a post of `top_k` words or fewer all but one count as attended.
+    Token F1 and AUPRC are over the `num_rationales` posts with a rationale, comprehensiveness and sufficiency over the
+    `num_faithfulness` posts of two or more words; in posts of at most `top_k` words all but one count as attended.
     """
     overlaps, weights, falls = [], [], []  # of each chunk: mean F1 and AUPRC, posts with a rationale; of each post
     with evaluating(model), numerics.autocasting():
@@ -94,6 +94,6 @@ def agreement(
 
 
 def _probability(model: FCAM, data: SDCData, classes: Tensor, paradigm: str, numerics: Numerics) -> Tensor:
-    """Probability of the given classes (B, 1) on a chunk that is one part again."""
+    """Probability of the given classes (B, 1) on a chunk, which is evaluated in one piece."""
     _, output = next(outputs(model, data, [paradigm], numerics))
     return output.log_prob(paradigm).gather(1, classes).exp()

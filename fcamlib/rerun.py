@@ -1,4 +1,4 @@
-"""`fcam rerun`: compute recorded results again from their own configs, and compare every number with the record."""
+"""`fcam rerun`: compute recorded results again from their configs, and compare every number with the record."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fcamlib.provenance import instruction_sets
 from fcamlib.store import Result
 
 CLOCK = "seconds"  # columns of the history that differ each time
-CAPABILITY = "ATEN_CPU_CAPABILITY"  # the variable by which PyTorch, when it starts, chooses its instruction set
+CAPABILITY = "ATEN_CPU_CAPABILITY"  # the environment variable that sets PyTorch's instruction set at startup
 NO_LONGER_KEPT = ("summary/splits/train/saif_curve", "summary/splits/validation/saif_curve")
 DIGITS = 5e-4  # of measures as they are printed
 
 
 def difference(record: Result[Any], found: Result[Any]) -> tuple[int, float, str]:
-    """How many values of a record were compared, the largest absolute difference, and its place; without seconds.
+    """Number of compared values of a record (timings excluded), the largest absolute difference, and its location.
 
-    A value that one of both lacks, and a text that differs, counts as an infinite difference.
+    A missing value and a differing text count as an infinite difference.
     """
     recorded, computed = _values(record), _values(found)
     apart = {name: _apart(values, computed.get(name)) for name, values in recorded.items()}
@@ -35,7 +35,7 @@ def difference(record: Result[Any], found: Result[Any]) -> tuple[int, float, str
 
 
 def _values(result: Result[Any]) -> dict[str, np.ndarray]:
-    """The values of a result by their place, each a flat array."""
+    """The values of a result by location, as flat arrays."""
     history = result.history
     values = {name: history[name].to_numpy() for name in map(str, history) if CLOCK not in name}
     measures = _leaves({name: part for name, part in result.summary.items() if name != "provenance"}, "summary")
@@ -52,7 +52,7 @@ def _leaves(content: Any, place: str) -> dict[str, np.ndarray]:
 
 
 def _apart(one: np.ndarray, other: np.ndarray | None) -> float:
-    """Largest absolute difference of two arrays; 0 where both lack a number."""
+    """Largest absolute difference of two arrays; entries that are NaN in both count as equal."""
     if other is None or len(one) != len(other):
         return np.inf
     if {one.dtype.kind, other.dtype.kind} <= set("biuf"):
@@ -63,7 +63,7 @@ def _apart(one: np.ndarray, other: np.ndarray | None) -> float:
 
 
 def within_seeds(record: Result[Any], found: Result[Any]) -> bool:
-    """Whether the final test measures agree in their printed digits, or within the recorded spread over seeds."""
+    """Whether the final test measures agree to their printed digits, or within the recorded spread over seeds."""
     seed, kind = getattr(record.config, "seed", None), type(record.config)
     alike = [
         _values(other)
@@ -79,7 +79,7 @@ def within_seeds(record: Result[Any], found: Result[Any]) -> bool:
 
 
 def chosen(patterns: tuple[str, ...]) -> list[Result[Any]]:
-    """The recorded results whose names match, each once, in the order of the patterns."""
+    """The recorded results whose names match, each once, ordered by pattern."""
     known = {result.folder.name: result for result in store.survey(paths.recorded_dir())}
     if not known:
         raise UserError("no results are recorded here: `fcam rerun` needs a source checkout.")
@@ -87,16 +87,16 @@ def chosen(patterns: tuple[str, ...]) -> list[Result[Any]]:
     for pattern in patterns:
         names = fnmatch.filter(known, pattern)
         if not names:
-            raise UserError(f"no recorded result is called '{pattern}': results/recorded/ holds {len(known)}, by name.")
+            raise UserError(f"no recorded result matches '{pattern}': `fcam list` shows the names of all {len(known)}.")
         matching |= {name: known[name] for name in names}
     for name, result in matching.items():
         if result.damage:
-            raise UserError(f"the recorded result '{name}' is damaged ({result.damage}): fetch it anew with git.")
+            raise UserError(f"the recorded result '{name}' is damaged ({result.damage}): restore it with git.")
     return list(matching.values())
 
 
 def capability(record: Result[Any]) -> str:
-    """The record's instruction set where this machine has it and PyTorch must be told to use it, else empty."""
+    """The record's instruction set if this machine has it but PyTorch would not use it by default, else empty."""
     wanted, known = record.summary["provenance"].get("cpu_capability", ""), instruction_sets()
     return "" if wanted not in known or os.environ.get(CAPABILITY, known[-1]).upper() == wanted else wanted
 
@@ -110,7 +110,7 @@ def compared(record: Result[Any]) -> bool:
     wanted, used = (result.summary["provenance"].get("cpu_capability", "unknown") for result in (record, found))
     reproduced = largest == 0
     if wanted != used:
-        line += f"; computed with {used} instructions, the record with {wanted}, which this machine does not have"
+        line += f"; computed with {used} instructions, the record with {wanted}, which this machine lacks"
         if not reproduced and (reproduced := within_seeds(record, found)):
             line += ": final measures agree within their digits or the spread over seeds"
     click.echo(f"{line}{'' if reproduced else '; NOT REPRODUCED'}; in {found.folder}")
@@ -119,9 +119,9 @@ def compared(record: Result[Any]) -> bool:
 
 
 def rerun(names: tuple[str, ...]) -> bool:
-    """Compute the recorded results of these names or patterns again, a line each; whether all are reproduced.
+    """Compute the recorded results that match these names or patterns again; return whether all are reproduced.
 
-    Each is computed with the record's vector instructions where the processor has them, in a process of its own.
+    Each result uses the record's vector instructions if the processor has them, in a separate process if necessary.
     """
     groups: dict[str, list[Result[Any]]] = {}
     for record in chosen(names):

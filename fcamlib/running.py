@@ -1,8 +1,8 @@
-"""From a config to its result: data, model, training and the measures that are kept; studies; trajectories.
+"""From a config to its result: data, model, training and stored measures; studies; trajectories.
 
-`run` and `study` compute what `store.get` asks for, as `fcamlib.crossval` does. Each takes a config, a function that is
-called with every measured row, and the folder that an interrupted computation resumes from; it returns the history, the
-summary and further files.
+`run`, `study` and `fcamlib.crossval.cross_validation` compute results for `store.get`. Each takes a config, a function
+that is called with every measured row, and the folder from which an interrupted computation resumes; it returns the
+history, the summary and further files.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from fcamlib.store import Progress, Result, Row, npz_bytes
 from fcamlib.training import fit
 
 NUM_EXAMPLES = 8  # test instances whose attention is kept for galleries
-MAX_EXAMPLE_SEGMENTS = 100  # of longer instances no example is kept
-EXAMPLE_BYTES = 2**18  # most bytes of the segments of all examples, since runs are kept with the source
+MAX_EXAMPLE_SEGMENTS = 100  # longer instances are not kept as examples
+EXAMPLE_BYTES = 2**18  # limit on the segments of all examples, since recorded runs are kept with the source
 WEIGHTS = "model.safetensors"
 KEPT_SCORES = ("a_z", "s_y", "focus_hit", "prediction_hit", "has_foreground")
 STUDY_MEASURES = ("test_accuracy", "test_focus_accuracy", "test_saif", "test_loss", "validation_accuracy")
@@ -45,24 +45,24 @@ Computed = tuple[pd.DataFrame, dict[str, Any], dict[str, bytes]]  # history, sum
 
 
 def data(task: Task, seed: int) -> SDCTask:
-    """The data that a config describes, drawn with `seed` by the loader of its source."""
+    """The data described by a config, loaded or generated with `seed`."""
     module, function = SOURCES[task.kind].loader.split(":")
     return getattr(import_module(module), function)(task, seed)
 
 
 def require_same_data(task: Task) -> None:
-    """Refuse a user's data that are not those that the config, and so the result's name, was made for."""
+    """Refuse a user's data if they are not the data for which the config was made."""
     if task.fingerprint and (found := task.current_fingerprint()) and found != task.fingerprint:
         path = source_path(task.source)
         what = f"the files in '{path}' are not those" if path.is_dir() else f"the file '{path}' is not the one"
         raise DataError(
-            f"dataset='{task.source}': {what} that the config was made for: "
-            "give the same data, or make a new config from options."
+            f"dataset='{task.source}': {what} for which the config was made: "
+            "give the same data, or start from options to make a new config."
         )
 
 
 def build_model(config: Run, task: SDCTask) -> FCAM:
-    """The model of a run with its initial weights, on its device and in its format."""
+    """The model of a run with its initial weights, on the run's device and in its format."""
     generator, numerics = torch.Generator().manual_seed(config.seed), Numerics.of(config.training)
     shape, encoder = task.bank.segment_shape, None
     if config.model.encoder:
@@ -79,14 +79,14 @@ def build_model(config: Run, task: SDCTask) -> FCAM:
 
 
 def prepared(config: Run) -> tuple[FCAM, SDCTask]:
-    """Data of a run, and its model before training."""
+    """The model of a run before training, and its data."""
     require_same_data(config.data)
     task = data(config.data, config.seed).to(Numerics.of(config.training).device)
     return build_model(config, task), task
 
 
 def trained_model(result: Result[Run]) -> tuple[FCAM, SDCTask]:
-    """Trained model and data of a run in the results folder (recorded runs have no weights)."""
+    """Trained model and data of a run in the results folder; recorded runs have no weights."""
     task = data(result.config.data, result.config.seed).to(Numerics.of(result.config.training).device)
     model = build_model(result.config, task)
     model.load_state_dict(load_file(result.folder / WEIGHTS))
@@ -99,8 +99,8 @@ def trained_model(result: Result[Run]) -> tuple[FCAM, SDCTask]:
 def run(config: Run, progress: Progress, scratch: Path) -> Computed:
     """Train and evaluate the model of a run.
 
-    The history has one row per epoch; of several learning rates, the chosen one's. `scores.npz` holds measures per
-    instance, `examples.npz` a few test instances with their attention.
+    The history has one row per epoch, at the selected learning rate. `scores.npz` holds measures per instance,
+    `examples.npz` a few test instances with their attention.
     """
     began, numerics = time.perf_counter(), Numerics.of(config.training)
     model, task = prepared(config)
@@ -139,7 +139,7 @@ def run(config: Run, progress: Progress, scratch: Path) -> Computed:
 
 
 def split_summary(scores: Scores, split: SDCData) -> dict[str, Any]:
-    """Measures of a split; those of the focus over the instances whose foreground is known, where there are any."""
+    """Measures of a split; focus measures cover the instances whose foreground is known, if there are any."""
     known = scores.has_foreground
     measures: dict[str, Any] = {**scores.summary(), "n": len(known), "n_foreground": int(known.sum())}
     if known.any():
@@ -152,7 +152,7 @@ def split_summary(scores: Scores, split: SDCData) -> dict[str, Any]:
 
 
 def _examples(model: FCAM, test: SDCData, config: Run, scores: Scores) -> dict[str, np.ndarray]:
-    """The first test instances that are small enough to keep, with their attention; no text, which may be private."""
+    """The first few test instances with their attention, if they are small enough; no text, which may be private."""
     if test.num_segments > MAX_EXAMPLE_SEGMENTS or test.bank.words:
         return {}
     number = min(NUM_EXAMPLES, len(test), EXAMPLE_BYTES // shown_segments(first(test, 1)).nbytes)
@@ -182,7 +182,7 @@ def first(split: SDCData, number: int) -> SDCData:
 
 
 def shown_segments(few: SDCData) -> np.ndarray:
-    """Segments as figures show them: pictures as uint8 in 0..255, grey ones without a channel axis."""
+    """Segments for figures: pictures as uint8 in 0..255, grey ones without a channel axis."""
     bank = few.bank
     values = bank.values[few.segments.long()].cpu()  # (E, M, ...)
     if not bank.pictures:
@@ -195,12 +195,12 @@ def shown_segments(few: SDCData) -> np.ndarray:
 
 
 def study(config: Study, progress: Progress, scratch: Path) -> Computed:
-    """Train every run of a study; the history has one row per run, without weights and epochs.
+    """Train every run of a study; the history has one row per run, and weights and epochs are not kept.
 
     `soft_share` is the share of the epochs with soft attention (SA 1, HA 0, none for LVML); `learning_rate` and
-    `last_learning_rate` are those of the first and the last phase, as chosen; `focus_parameters` and
-    `classifier_parameters` count what is learned; measures are those after training, none where the loss diverged, and
-    `failure` says why; `run` names the run that gives the same numbers.
+    `last_learning_rate` are the selected rates of the first and the last phase; `focus_parameters` and
+    `classifier_parameters` count trained weights. Measures are taken after training; if the loss diverged there are
+    none, and `failure` says why. `run` names the run that gives the same numbers.
     """
     for task in config.tasks:
         require_same_data(task)
@@ -215,10 +215,10 @@ def study(config: Study, progress: Progress, scratch: Path) -> Computed:
 
 
 def table(trainings: Iterable[tuple[Row, Callable[[Path], Row]]], progress: Progress, scratch: Path) -> pd.DataFrame:
-    """One row per training, each kept as it is done; a row that was kept is not computed again.
+    """One row per training, saved as soon as it is finished; saved rows are not computed again.
 
-    `trainings` gives the columns that tell a training from the others, and a function that trains and measures, with a
-    checkpoint in the given file.
+    `trainings` yields the columns that identify a training, and a function that trains and measures, with a checkpoint
+    in the given file.
     """
     kept, rows = store.kept_rows(scratch / store.ROWS), []
     for key, train in trainings:
@@ -233,10 +233,10 @@ def table(trainings: Iterable[tuple[Row, Callable[[Path], Row]]], progress: Prog
 
 
 def _study_row(config: Run, task: SDCTask, checkpoint: Path) -> Row:
-    """Train and measure one run of a study; the row of one that diverged says why and has no measures."""
+    """Train and measure one run of a study; if it diverged, the row has the reason instead of measures."""
     began, model = time.perf_counter(), build_model(config, task)
     rates = [phase.learning_rates for phase in (config.phases[0], config.phases[-1])]
-    history: list[Row] = [{"learning_rate": own[0] if len(own) == 1 else None} for own in rates]  # where it diverges
+    history: list[Row] = [{"learning_rate": own[0] if len(own) == 1 else None} for own in rates]  # if it diverges
     failure = ""
     try:
         history = fit(model, task, config.phases, config.training, config.seed, checkpoint).history
@@ -267,9 +267,9 @@ def _study_row(config: Run, task: SDCTask, checkpoint: Path) -> Row:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What a model does with test data before training (epoch 0) and after each epoch.
+    """Measures of a model on test data before training (epoch 0) and after each epoch.
 
-    `history` has a row per epoch: `epoch`, `phase`, `paradigm`, `learning_rate`, a run's test measures, and the mean
+    `history` has one row per epoch: `epoch`, `phase`, `paradigm`, `learning_rate`, a run's test measures, and the mean
     `s_y`. `histograms` (E, A, S) are percent of instances per bin of a_z and s_y. `examples` holds `segments`, `label`
     and `foreground` of the first test instances, and for each epoch their `alpha` (E, n, M) and `prob` (E, n, K).
     """
@@ -282,15 +282,15 @@ class Trajectory:
 
 
 def trajectory(config: Run, num_examples: int, progress: Progress | None = None) -> Trajectory:
-    """Train the model of a run and measure it after every epoch; the training's numbers are those of the run."""
+    """Train the model of a run, to the same numbers, and measure it after every epoch."""
     if config.training.keep != "last":
-        raise DataError("keep='best' ends a phase with the weights of an earlier epoch: give keep='last'.")
+        raise DataError("keep='best' can end a phase with the weights of an earlier epoch: give keep='last'.")
     numerics = Numerics.of(config.training)
     model, task = prepared(config)
     test, few = task.splits["test"], first(task.splits["test"], num_examples)
     seen: dict[tuple[int, float], tuple[Row, np.ndarray, np.ndarray, np.ndarray]] = {}
 
-    def watch(model: FCAM, row: Row) -> None:  # of every candidate learning rate; which is chosen is known later
+    def watch(model: FCAM, row: Row) -> None:  # of every candidate learning rate; the selected one is known later
         scores = evaluate(model, test, [row["paradigm"]], numerics)[row["paradigm"]]
         kept = {name: row[name] for name in ("epoch", "phase", "paradigm", "learning_rate")}
         kept |= scores.summary() | {"s_y": float(scores.s_y.mean())}

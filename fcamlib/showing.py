@@ -1,4 +1,4 @@
-"""What the command line shows: a bar while results are computed, and each result in words or as a line of JSON."""
+"""Output of the command line: a progress bar during computation, and each result in words or as a line of JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OF_CAPTIONS = {"bleu1": "BLEU-1", "bleu4": "BLEU-4", "a_z": "a_z", "s_y": "s_y",
 
 @contextmanager
 def bar(config: Config) -> Iterator[Progress | None]:
-    """A bar of the epochs or trainings on standard error; None without a terminal."""
+    """A progress bar of epochs or trainings on standard error; None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -47,7 +47,7 @@ def bar(config: Config) -> Iterator[Progress | None]:
 
 
 def steps_done(config: Config, row: Row, before: int) -> int:
-    """How many of `config.steps` are behind when `row` is measured, also where a run resumes or a rate diverges."""
+    """How many of `config.steps` are done when `row` is measured, also if a run resumes or a rate diverges."""
     if not isinstance(config, Run):
         return row.get("epoch", before + 1)
     earlier, phase = config.phases[: row["phase"]], config.phases[row["phase"]]
@@ -68,7 +68,7 @@ def described(row: Row) -> str:
 
 
 def as_line_of_json(result: Result) -> str:
-    """Name, folder and summary, or the rows of what is a table: of a sweep its last epoch."""
+    """Name, folder and summary; for tables, the rows (of a sweep, those of the last epoch)."""
     content = {"name": result.folder.name, "folder": str(result.folder)}
     if "splits" in result.summary:
         return json.dumps(content | result.summary)
@@ -79,7 +79,7 @@ def as_line_of_json(result: Result) -> str:
 
 
 def counts(test: Mapping[str, Any]) -> str:
-    """What measures are means over: accuracy and BLEU over instances, focus and SAIF over those with a foreground."""
+    """Numbers of instances: accuracy and BLEU cover all, focus and SAIF those with a known foreground."""
     if "n_objects" in test:
         return f"n = {test['n']} pictures, {test['n_objects']} objects"
     known = test.get("n_foreground", test["n"])
@@ -87,7 +87,7 @@ def counts(test: Mapping[str, Any]) -> str:
 
 
 def in_words(result: Result) -> str:
-    """The test measures of a run, or the table of what holds many trainings."""
+    """The test measures of a run, or a table for results with many trainings."""
     config, where = result.config, f"in {result.folder}"
     if test := result.summary.get("splits", {}).get("test"):
         titles = OF_CAPTIONS if "bleu4" in test else MEASURES
@@ -102,7 +102,7 @@ def in_words(result: Result) -> str:
         return f"{text}\n\n{config.name}: means over {len(config.seeds)} seeds, {where}"
     if seeds := getattr(config, "seeds", ()):
         text = means(frame([result]), measures=METRICS).to_string()
-        beside = "95 % intervals" if len(seeds) >= 5 else "ranges"
+        beside = "95% confidence intervals" if len(seeds) >= 5 else "ranges"
         return f"{text}\n\n{config.name}: means and {beside} over {len(seeds)} seeds, {where}"
     text = means(frame([result]), measures=TRUTHLESS, spread="sd").to_string()
     return f"{text}\n\n{config.name}: means and standard deviations over repeats, {where}"

@@ -1,9 +1,9 @@
-"""The store: one folder per result, written whole, checked by checksum, never pickled.
+"""The store: one folder per result, written atomically, verified by checksum, without pickle.
 
-results/<name>/ holds `config.json`, `history.csv` (the measured rows), `summary.json`, the files of its kind
-(`scores.npz`, `examples.npz`, `model.safetensors`) and `SHA256SUMS`, as `sha256sum --check` reads it.
-results/recorded/ holds the results that are kept with the source, without scores and weights. An interrupted
-computation resumes from results/.partial/<name>/.
+results/<name>/ holds `config.json`, `history.csv` (the measured rows), `summary.json`, further files (`scores.npz`,
+`examples.npz`, `model.safetensors`) and `SHA256SUMS` in the format of `sha256sum --check`. results/recorded/ holds the
+recorded results, which are kept with the source, without scores and weights. An interrupted computation resumes from
+results/.partial/<name>/.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ROWS = "rows.jsonl"
 REQUIRED_FILES = ("config.json", "history.csv", "summary.json")
 RECORDED_FILES = (*REQUIRED_FILES, "examples.npz")
 KNOWN_FILES = (*RECORDED_FILES, "scores.npz", "model.safetensors")
-OTHER_VERSION = "config.json is of another version"
+OTHER_VERSION = "config.json belongs to another version"
 
 Row = dict[str, Any]
 Progress = Callable[[Row], None]  # is called with each row as it is measured
@@ -48,7 +48,7 @@ ConfigT = TypeVar("ConfigT", bound=Config)
 
 
 class BusyError(Exception):
-    """Another process computes the result."""
+    """Another process is computing the result."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class Result(Generic[ConfigT]):
 
     @cached_property
     def config(self) -> ConfigT:
-        """The config that defines the result."""
+        """The config of the result."""
         return cast(ConfigT, read((self.folder / "config.json").read_bytes()))
 
     @cached_property
     def history(self) -> pd.DataFrame:
-        """The measured rows: one per epoch of a run or sweep, one per training of a study or cross-validation."""
+        """The measured rows: one per epoch (run, sweep) or one per training (study, cross-validation)."""
         import pandas
 
         return pandas.read_csv(self.folder / "history.csv", encoding="utf-8")
@@ -75,7 +75,7 @@ class Result(Generic[ConfigT]):
         return json.loads((self.folder / "summary.json").read_text("utf-8"))
 
     def arrays(self, file: str = "examples.npz") -> dict[str, np.ndarray]:
-        """The arrays of `scores.npz` or `examples.npz`; none where the file is not kept."""
+        """The arrays of `scores.npz` or `examples.npz`; none if the file is not kept."""
         import numpy
 
         if not (self.folder / file).exists():
@@ -90,14 +90,14 @@ class Result(Generic[ConfigT]):
 
     @cached_property
     def damage(self) -> str:
-        """The first fault of the folder; empty where every file has its checksum and the config gives the name."""
+        """The first fault of the folder; empty if all checksums match and the config gives the folder's name."""
         try:
             lines = (self.folder / SUMS).read_text("utf-8").splitlines()
             sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
         except (OSError, ValueError):
             return f"{SUMS} is missing or unreadable"
         if strange := [name for name in sums if Path(name).name != name]:
-            return f"{SUMS} lists {strange[0]}, which is no file of the result"
+            return f"{SUMS} lists {strange[0]}, which is not a file of the result"
         present = (name for name in KNOWN_FILES if os.path.lexists(self.folder / name))
         if missing := sorted({*REQUIRED_FILES, *present} - set(sums)):
             return f"{SUMS} does not list {missing[0]}"
@@ -108,15 +108,15 @@ class Result(Generic[ConfigT]):
             except OSError as error:
                 return f"{name} cannot be read ({error.strerror})"
             if found != expected:
-                return f"{name} does not have its checksum"
+                return f"{name} does not match its checksum"
         try:
-            return "" if self.config.name == self.folder.name else "config.json is another result's"
+            return "" if self.config.name == self.folder.name else "config.json belongs to another result"
         except (KeyError, ValueError):
             return OTHER_VERSION
 
 
 def find(config: ConfigT, recorded: bool = True, report: bool = True) -> Result[ConfigT] | None:
-    """The stored result of `config`, a recorded one first; a damaged one is passed over with a warning."""
+    """The stored result of `config`, preferably a recorded one; a damaged one is skipped with a warning."""
     for root in (paths.recorded_dir() if recorded else None, paths.results_dir()):
         if root is not None and os.path.isdir(folder := root / config.name):
             found = Result[ConfigT](folder)
@@ -128,7 +128,7 @@ def find(config: ConfigT, recorded: bool = True, report: bool = True) -> Result[
 
 
 def survey(root: Path | None) -> list[Result[Any]]:
-    """Every folder of a result below `root`, damaged or not, sorted by name."""
+    """Every result folder in `root`, damaged or not, sorted by name."""
     try:
         names = sorted(name for name in os.listdir(root or "") if not name.startswith("."))
     except OSError:
@@ -138,34 +138,34 @@ def survey(root: Path | None) -> list[Result[Any]]:
 
 
 def every(kind: type[ConfigT] = Config, recorded: bool = False) -> list[Result[ConfigT]]:  # type: ignore[assignment]
-    """The undamaged results of one kind, or of all, sorted by name: of the results folder, or the recorded ones."""
+    """The undamaged results of one kind, or of all, in the results folder or among the records, sorted by name."""
     found = []
     for result in survey(paths.recorded_dir() if recorded else paths.results_dir()):
-        with suppress(OSError, KeyError, ValueError):  # of a config that cannot be read: the damage says why
-            if not isinstance(result.config, kind):  # asked first, since checksums take longer
+        with suppress(OSError, KeyError, ValueError):  # if a config cannot be read, `damage` says why
+            if not isinstance(result.config, kind):  # checked first, since checksums take longer
                 continue
         if not result.damage:
             found.append(result)
         elif result.damage != OTHER_VERSION:
-            log.warning("the stored result '%s' is damaged (%s) and left out.", result.folder, result.damage)
+            log.warning("the stored result '%s' is damaged (%s) and is left out.", result.folder, result.damage)
     return found
 
 
 def get(
     config: ConfigT, progress: Progress | None = None, fresh: bool = False, wait: bool = True, recorded: bool = True
 ) -> Result[ConfigT]:
-    """The result of `config`: from the store, or computed and stored; of two processes that ask, one computes.
+    """The result of `config`: cached in the store, or computed and stored, by one process only.
 
-    An interrupted computation resumes from its checkpoint, to the same numbers. `progress` is called with each row as
-    it is measured. With `fresh` a stored result is computed again, without `recorded` one that is kept with the source.
-    Without `wait`, `BusyError` is raised where another process computes the result.
+    An interrupted computation resumes from its checkpoint and gives the same numbers. `progress` is called with each
+    row as it is measured. `fresh` computes a stored result again; `recorded=False` ignores recorded results. With
+    `wait=False`, `BusyError` is raised if another process is computing the result.
     """
     if not fresh and (found := find(config, recorded)):
         return found
     with locked(config, wait):
-        if not fresh and (found := find(config, recorded, report=False)):  # by a process that this one waited for
+        if not fresh and (found := find(config, recorded, report=False)):  # by the process for which this one waited
             return found
-        _described(config)  # a config that cannot be written is refused before anything is computed
+        _described(config)  # refuses a config that cannot be written before anything is computed
         module, function = config.compute.split(":")
         scratch = writable(partial_dir(config))
         return write(config, *getattr(import_module(module), function)(config, progress or (lambda row: None), scratch))
@@ -174,9 +174,9 @@ def get(
 def get_all(
     configs: Iterable[ConfigT], progress: Progress | None = None, recorded: bool = True
 ) -> list[Result[ConfigT]]:
-    """The results of several configs, in order; processes that want the same ones share the work."""
+    """The results of several configs, in order; processes that request the same ones share the work."""
     wanted, done = list(configs), dict[str, Result[ConfigT]]()
-    for wait in (False, True):  # first the results that no other process computes
+    for wait in (False, True):  # first the results that no other process is computing
         for config in wanted:
             if config.name not in done:
                 with suppress(BusyError):
@@ -187,7 +187,7 @@ def get_all(
 def write(
     config: ConfigT, history: pd.DataFrame, summary: dict[str, Any], files: Mapping[str, bytes]
 ) -> Result[ConfigT]:
-    """Put a finished result into the store, whole or not at all, and remove what it would have resumed from."""
+    """Write a finished result to the store atomically, and remove its checkpoints."""
     content = {
         "config.json": _described(config),
         "history.csv": history.to_csv(index=False).encode(),
@@ -200,9 +200,9 @@ def write(
 
 
 def record(result: Result[ConfigT]) -> Result[ConfigT]:
-    """Copy a result to those kept with the source: portable paths, examples of seed 0 alone, no scores or weights."""
+    """Copy a result to results/recorded: portable paths, examples only of seed 0, no scores or weights."""
     if (root := paths.recorded_dir()) is None:
-        raise StoreError("`fcam record` needs a source checkout: run it from an editable install of one.")
+        raise StoreError("`fcam record` needs a source checkout: run it from an editable install.")
     files = RECORDED_FILES if getattr(result.config, "seed", 0) == 0 else REQUIRED_FILES
     content = {name: (result.folder / name).read_bytes() for name in files if (result.folder / name).exists()}
     content["config.json"] = _described(result.config.portable)
@@ -216,14 +216,14 @@ def _described(config: Config) -> bytes:
     """The content of config.json."""
     try:
         return config.model_dump_json(indent=2).encode() + b"\n"
-    except ValueError:  # of a path whose bytes are no UTF-8
+    except ValueError:  # a path whose bytes are not UTF-8
         raise StoreError(
-            f"the config of '{config.name}' names a file or folder that is not UTF-8 text: rename it."
+            f"the config of '{config.name}' names a file or folder whose name is not UTF-8 text: rename it."
         ) from None
 
 
 def _put(target: Path, content: Mapping[str, bytes]) -> None:
-    """Write files into a folder beside `target` and rename it when all are there; an old folder steps aside whole."""
+    """Write files to a temporary folder, then rename it to `target`; an existing folder is replaced as a whole."""
     new, old = (target.with_name(f".{target.name}.{end}") for end in ("new", "old"))
     sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in content.items())
     try:
@@ -246,16 +246,16 @@ def _put(target: Path, content: Mapping[str, bytes]) -> None:
 
 
 def _full(what: str, error: OSError) -> StoreError:
-    return StoreError(f"{what} cannot be written ({error.strerror}): make room and start again.")
+    return StoreError(f"{what} cannot be written ({error.strerror}): free some space and start again.")
 
 
 def partial_dir(config: Config) -> Path:
-    """Folder of the checkpoints and rows that an unfinished result resumes from."""
+    """Folder of the checkpoints and rows from which an unfinished result resumes."""
     return paths.results_dir() / ".partial" / config.name
 
 
 def unfinished() -> list[str]:
-    """Names of results that can resume and are not stored."""
+    """Names of unfinished results, which can resume."""
     kept = (paths.results_dir() / ".partial").glob("*/*")
     names = {path.parent.name for path in kept if path.name in (CHECKPOINT, ROWS)}
     return sorted(name for name in names if not os.path.lexists(paths.results_dir() / name / SUMS))
@@ -263,14 +263,14 @@ def unfinished() -> list[str]:
 
 @contextmanager
 def locked(config: Config, wait: bool = True) -> Iterator[None]:
-    """Hold a result while it is computed; the lock falls with the process."""
+    """Lock a result while it is computed; the lock ends with the process."""
     lock = FileLock(writable(paths.results_dir() / ".locks") / f"{config.name}.lock")
     try:
         held = lock.acquire(timeout=0)
     except Timeout:
         if not wait:
             raise BusyError(config.name) from None
-        log.info("another process computes '%s': waiting for it.", config.name)
+        log.info("another process is computing '%s': waiting for it.", config.name)
         held = lock.acquire()
     with held:
         yield
@@ -279,7 +279,7 @@ def locked(config: Config, wait: bool = True) -> Iterator[None]:
 def writable(
     folder: Path, called: str = "results folder", advice: str = "set FCAM_RESULTS to a folder that can"
 ) -> Path:
-    """`folder`, made if need be; one sentence where it cannot be written."""
+    """`folder`, created if necessary; `StoreError` if it is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -291,19 +291,19 @@ def writable(
 
 
 def kept_rows(path: Path) -> list[Row]:
-    """The rows that `keep_row` wrote; a line that fails its checksum is left out with a warning."""
+    """The rows written by `keep_row`; a line that fails its checksum is left out with a warning."""
     kept = []
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         digest, _, content = line.partition(b"  ")
         if hashlib.sha256(content).hexdigest().encode() == digest:
             kept.append(json.loads(content))
         else:
-            log.warning("a line of '%s' is damaged: its part is computed again.", path)
+            log.warning("a line of '%s' is damaged: its row is computed again.", path)
     return kept
 
 
 def keep_row(path: Path, row: Row) -> None:
-    """Append a row with its checksum; a line that was cut short before it stays a line of its own."""
+    """Append a row with its checksum, on a new line even if the last line was cut short."""
     content = json.dumps(row, allow_nan=False).encode()
     try:
         with path.open("ab+") as file:
@@ -315,7 +315,7 @@ def keep_row(path: Path, row: Row) -> None:
 
 
 def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """A compressed .npz file of arrays, those of float64 in float32."""
+    """Arrays as a compressed .npz file; float64 is stored as float32."""
     import numpy
 
     single: dict[str, Any] = {

@@ -1,7 +1,7 @@
-"""Results -> tables: one long table, one formatter of means with intervals, one table of provenance.
+"""Tables of results: one long table, one formatter of means with intervals, one table of provenance.
 
-`frame` puts results of any kind into one long table, a row a measure; `means` makes a table for readers of it. What is
-compared differs in nothing but paradigm and seed: `tasks` groups results by what their configs share.
+`frame` puts results of any kind into one long table with a row per measure; `means` formats it for readers. Compared
+results differ only in paradigm and seed: `tasks` groups results by the rest of their configs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fcamlib.verdicts import Criterion, claims_table, interval, interval_text, p
 
 METRICS = ("accuracy", "focus_accuracy", "saif")
 MEASURES = (*METRICS, "ftpt")
-TRUTHLESS = ("accuracy", "auc", "calibration_error", "loss", "attention_entropy")  # need no truth about segments
+TRUTHLESS = ("accuracy", "auc", "calibration_error", "loss", "attention_entropy")  # do not need a known foreground
 AGREEMENT = ("token_f1", "auprc", "comprehensiveness", "sufficiency")  # with rationales
 BLEU = ("bleu1", "bleu2", "bleu3", "bleu4")  # in percent
 OBJECTS = ("saif", "a_z", "s_y", "focus_accuracy", "mentioned")  # of captions
@@ -33,27 +33,27 @@ TITLES = {
     "auprc": "AUPRC", "cider": "CIDEr", **{f"bleu{order}": f"BLEU-{order}" for order in range(1, 5)},
     "num_segments": "m", "soft_share": "soft share", "learning_rate": "learning rate",
 }  # fmt: skip
-# Epochs of the paper by source and encoder: late claims wait for them, or for a loss that is flat.
+# The paper's epochs by source and encoder: late claims are judged only after them, or once the loss has flattened.
 PAPER_EPOCHS = {("cifar10", ""): 150, ("cifar100", ""): 150}
 PAPER_EPOCHS |= {("hatexplain", "embedding"): 550, ("hatexplain", "transformer"): 500}
 PAIRS = (("hybrid", "soft"), ("hybrid", "hard"), ("lvml", "soft"), ("soft", "abmil"), ("hybrid", "abmil"))
 SETTINGS = ("num_segments", "focus", "classifier", "soft_share", "learning_rate")  # columns of a study
 
 
-# --- one long table, and what readers see of it ---------------------------------------------------------------------
+# --- one long table, and tables for readers -------------------------------------------------------------------------
 
 
 def frame(results: Iterable[Result], split: str = "test", at: Literal["kept", "end"] = "kept") -> pd.DataFrame:
-    """A row for each measure of each training, in the paper's order of paradigms.
+    """One row per measure and training, with paradigms in the paper's order.
 
-    With `at="kept"` a run's measures are those of the weights that it kept, with "end" means over its last five
+    With `at="kept"` a run's measures are those of the kept weights; with "end" they are means over the last five
     measured epochs.
 
     Returns
     -------
-    Columns task, paradigm, seed, what varies within a study, measure, value. Of a cross-validation `paradigm` is the
-    method and `seed` the repeat, with the mean over folds weighted by their test bags. A measure that a training does
-    not have, as one that diverged, is NaN.
+    Columns task, paradigm, seed, the varied settings of a study, measure, value. For a cross-validation `paradigm` is
+    the method and `seed` the repeat, and values are means over folds, weighted by test bags. Missing measures, for
+    example of a training that diverged, are NaN.
     """
     results = list(results)
     names = ordered(getattr(result.config, "paradigm", "") for result in results)
@@ -84,9 +84,9 @@ def _rows(result: Result, split: str, at: str) -> pd.DataFrame:
 
 
 def _varied(study: pd.DataFrame) -> list[str]:
-    """The columns that tell a study's trainings apart, beside paradigm and seed.
+    """The columns, other than paradigm and seed, that vary between a study's trainings.
 
-    Learning rates that were chosen on validation differ between seeds, and are no setting.
+    Learning rates selected on validation data differ between seeds and do not count as a setting.
     """
     found = [name for name in SETTINGS if study[name].nunique() > 1]
     if study.loc[study["paradigm"] == "hybrid", "soft_share"].nunique() < 2:
@@ -103,9 +103,9 @@ def means(
     digits: int = 3,
     spread: Literal["t", "sd"] = "t",
 ) -> pd.DataFrame:
-    """Mean over seeds of each measure of `frame`, with its interval; "-" where it is not known.
+    """Mean over seeds of each measure of `frame`, with its interval; "-" if it is not known.
 
-    One row for each combination of the columns `by`, without them of what varies and paradigm. The repeats of a
+    One row per combination of the columns `by` (default: varied settings and paradigm). The repeats of a
     cross-validation share their data and have no interval: `spread="sd"` shows their standard deviation.
     """
 
@@ -129,7 +129,7 @@ def means(
 def summary_frame(
     results: Iterable[Result], measures: Sequence[str] = ("accuracy", "saif"), at: Literal["kept", "end"] = "kept"
 ) -> pd.DataFrame:
-    """Means with their limits as numbers, for `plots.accuracy_saif_summary`: a row a task, paradigm and measure."""
+    """Means and limits as numbers for `plots.accuracy_saif_summary`: a row per task, paradigm and measure."""
     table = pd.concat([frame(group, at=at).assign(task=name) for name, group in tasks(results).items()])
     known = table[table["measure"].isin(measures)].dropna(subset="value")
     rows = []
@@ -140,14 +140,14 @@ def summary_frame(
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """A table in Markdown, its index as the first column."""
+    """A table in Markdown with its index as the first column."""
     rows = [[str(table.index.name or ""), *map(str, table.columns)], ["---"] * (len(table.columns) + 1)]
     rows += [[str(name), *map(str, row)] for name, row in zip(table.index, table.to_numpy(), strict=True)]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def provenance(results: Iterable[Result]) -> pd.DataFrame:
-    """Where numbers come from: commit, date, machine, seconds of training; of what was computed here, only that."""
+    """Provenance of recorded results: commit, date, machine, training seconds; others are "computed here"."""
     rows = {}
     for result in results:
         source, settings = result.summary["provenance"], getattr(result.config, "training", result.config)
@@ -165,7 +165,7 @@ def provenance(results: Iterable[Result]) -> pd.DataFrame:
 
 
 def results_table(results: Iterable[Result]) -> pd.DataFrame:
-    """One row per result: name, where it is kept, test measures, test instances or rows, training seconds."""
+    """One row per result: name, location, test measures, number of test instances or rows, training seconds."""
     rows = []
     for result in results:
         test = result.summary.get("splits", {}).get("test", {})
@@ -180,9 +180,9 @@ def results_table(results: Iterable[Result]) -> pd.DataFrame:
 
 
 def history_frame(runs: Iterable[Result], measures: Sequence[str] = METRICS, split: str = "test") -> pd.DataFrame:
-    """The measured epochs of all runs in one table: epoch, those of the measures that are known, paradigm, seed.
+    """The measured epochs of all runs in one table: epoch, the known measures, paradigm, seed.
 
-    BLEU is a share here, from 0 to 1 as the other measures are.
+    BLEU is scaled to [0, 1] like the other measures.
     """
     parts = []
     for run in runs:
@@ -194,7 +194,7 @@ def history_frame(runs: Iterable[Result], measures: Sequence[str] = METRICS, spl
 
 
 def history_table(history: pd.DataFrame, measure: str = "focus_accuracy") -> pd.DataFrame:
-    """Mean of a measure over seeds at the first epoch, a fifth, half and the end of training; empty if not known."""
+    """Mean of a measure over seeds after the first epoch, a fifth, half and all of training; empty if not known."""
     last = int(history["epoch"].max())
     rows = history[history["epoch"].isin({1, max(1, last // 5), max(1, last // 2), last} if measure in history else ())]
     table = rows.assign(**{measure: rows.get(measure)}).groupby(["paradigm", "epoch"])[measure].mean().unstack()
@@ -203,7 +203,7 @@ def history_table(history: pd.DataFrame, measure: str = "focus_accuracy") -> pd.
 
 
 def switch_epoch(runs: Iterable[Result]) -> int | None:
-    """Last epoch of the first phase of a hybrid, or of captioning runs, which all have two; None without them."""
+    """Last epoch of the first phase of a hybrid or of captioning runs, which all have two phases; None without them."""
     two = (run.config for run in runs if run.config.paradigm == "hybrid" or run.config.group == "captions")
     return next((config.phases[0].epochs for config in two), None)
 
@@ -211,7 +211,7 @@ def switch_epoch(runs: Iterable[Result]) -> int | None:
 def of_split(runs: Sequence[Result], name: str, split: str = "test") -> dict[str, NDArray[np.float64]]:
     """Paradigm -> a measure of a split by seed, (R, ...): a number, `saif_curve` or `histogram`.
 
-    Only paradigms whose runs all know it.
+    Includes only paradigms with the measure in all runs.
     """
     found: dict[str, list[Any]] = {paradigm: [] for paradigm in paradigms(runs)}
     for run in sorted(runs, key=seed):
@@ -222,13 +222,13 @@ def of_split(runs: Sequence[Result], name: str, split: str = "test") -> dict[str
 def histograms(
     runs: Sequence[Result], splits: Sequence[str] = ("train", "test")
 ) -> dict[str, dict[str, NDArray[np.float64]]]:
-    """Split -> paradigm -> mean over seeds of the (a_z, s_y) histogram in percent; splits without truth left out."""
+    """Split -> paradigm -> mean over seeds of the (a_z, s_y) histogram in percent, if the foreground is known."""
     found = {split: of_split(runs, "histogram", split) for split in splits}
     return {split: {name: cells.mean(axis=0) for name, cells in own.items()} for split, own in found.items() if own}
 
 
 def histogram_table(runs: Sequence[Result], split: str = "test") -> pd.DataFrame:
-    """The cells that the claims speak of, in percent of instances or objects, mean over seeds."""
+    """The regions of the histogram used by the claims, in percent of instances or objects, mean over seeds."""
     rows = {}
     for paradigm, cells in histograms(runs, (split,)).get(split, {}).items():
         high = {5: 0.8, 3: 0.3}[len(cells)]
@@ -245,10 +245,10 @@ def histogram_table(runs: Sequence[Result], split: str = "test") -> pd.DataFrame
 
 
 def evidence(runs: Sequence[Result]) -> Evidence:
-    """What the claims look at: seeds that every paradigm has, so that differences are paired.
+    """Evidence for the claims, from the seeds that all paradigms share, so differences are paired.
 
-    SAIF and accuracy, of captions BLEU-4 / 100, are means over the last five measured epochs. Nothing where the
-    foreground is not known.
+    SAIF and accuracy (captions: BLEU-4 / 100) are means over the last five measured epochs. Empty if the foreground is
+    not known.
     """
     common = set.intersection(*({run.config.seed for run in runs if run.config.paradigm == n} for n in paradigms(runs)))
     kept = sorted((run for run in runs if run.config.seed in common), key=seed)
@@ -266,7 +266,7 @@ def evidence(runs: Sequence[Result]) -> Evidence:
 
 
 def _curves(runs: Sequence[Result], measure: str) -> dict[str, NDArray[np.float64]]:
-    """Paradigm -> (R, T), a measure after each measured epoch by seed, as a share; empty unless all runs know it."""
+    """Paradigm -> (R, T), a measure by seed and measured epoch, as a share; empty unless all runs have it."""
     column, scale = f"test_{measure}", 100 if measure == "bleu4" else 1
     if not all(column in run.history for run in runs):
         return {}
@@ -275,7 +275,7 @@ def _curves(runs: Sequence[Result], measure: str) -> dict[str, NDArray[np.float6
 
 
 def _unfinished(runs: Sequence[Result]) -> str:
-    """Why the end of these runs says nothing: fewer epochs than the paper's, and a loss that still falls."""
+    """Why late claims cannot be judged: fewer epochs than in the paper, and a loss that is still falling."""
     config = runs[0].config
     epochs = sum(phase.epochs for phase in config.phases)
     wanted = PAPER_EPOCHS.get((config.data.source, getattr(config.model, "encoder", "")), 0)
@@ -286,17 +286,17 @@ def _unfinished(runs: Sequence[Result]) -> str:
 
 
 def criteria(runs: Sequence[Result], claims: Iterable[str] = CLAIMS) -> dict[str, list[Criterion]]:
-    """Claim -> its criteria on runs of one task; none where a paradigm is missing. Captions have H1 alone."""
+    """Claim -> its criteria on runs of one task; none if a paradigm is missing. Captions have only H1."""
     return tested.measure([n for n in claims if n == "H1" or kind(runs[0]) != "captions"], evidence(runs))
 
 
 def gain_frame(history: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """What the hybrid gains on the better of SA and HA in the same seed, for each combination of a study's columns.
+    """Gain of the hybrid over the better of SA and HA in the same seed, for each combination of a study's columns.
 
     Returns
     -------
-    A row a combination: mean and limits of the gain in SAIF and in accuracy, NaN where there is none, the same as text,
-    the verdict on the claim H1 and n, the number of seeds; for `plots.gain_heatmap`.
+    One row per combination, for `plots.gain_heatmap`: mean and limits of the gain in SAIF and in accuracy (NaN if
+    there are none), the same as text, the verdict on claim H1, and n, the number of seeds.
     """
     rows = []
     for key, found in hybrid_gains(history, by).items():
@@ -310,7 +310,7 @@ def gain_frame(history: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def gain_table(history: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """The hybrid's gain and the verdict on the claim H1 as text, one row for each combination of `by`."""
+    """The hybrid's gain and the verdict on claim H1 as text, one row per combination of `by`."""
     table = gain_frame(history, by)[[*by, "saif gain", "accuracy gain", "verdict", "n"]]
     return table.rename(columns=TITLES | {"saif gain": "SAIF gain", "verdict": "H1"}).set_index(
         [TITLES.get(name, name) for name in by]
@@ -318,7 +318,7 @@ def gain_table(history: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def seed_gains(history: pd.DataFrame) -> pd.DataFrame:
-    """The hybrid's gain on the better of SA and HA in each seed that has both, for `plots.gain_over_switch`."""
+    """The hybrid's gain over the better of SA and HA in each seed that has both, for `plots.gain_over_switch`."""
     measures = ["saif", "accuracy"]
     rows = history.dropna(subset=measures)
     others = rows[rows["paradigm"].isin(["soft", "hard"])].groupby("seed")
@@ -329,7 +329,7 @@ def seed_gains(history: pd.DataFrame) -> pd.DataFrame:
 
 
 def rows_at(runs: Iterable[Result], epoch: int) -> pd.DataFrame:
-    """Rows as a study has them, of runs as they were after `epoch`: means over the last five measured epochs."""
+    """Rows in the form of a study for runs stopped at `epoch`: means over the last five epochs measured by then."""
     rows = []
     for run in runs:
         measured = run.history[run.history["epoch"] <= epoch].filter(like="test_").dropna().tail(5).mean()
@@ -340,7 +340,7 @@ def rows_at(runs: Iterable[Result], epoch: int) -> pd.DataFrame:
 
 
 def rule_epochs(runs: Iterable[Result], share: float = 0.5) -> pd.Series:
-    """First epoch at which SA's training loss is at most `share` of log C, the loss of guessing, by seed."""
+    """By seed, the first epoch at which SA's training loss is at most `share` of log C, the loss of guessing."""
     found = {}
     for run in runs:
         is_low = run.history["train_loss"] <= share * np.log(len(run.summary["class_names"]))
@@ -352,7 +352,7 @@ def rule_epochs(runs: Iterable[Result], share: float = 0.5) -> pd.Series:
 def paired_table(
     results: Sequence[Result], measure: str = "accuracy", pairs: Sequence[tuple[str, str]] = PAIRS
 ) -> pd.DataFrame:
-    """Differences of methods on the same folds, by data set, with the corrected t-test; pairs that were run."""
+    """Differences of methods on the same folds with the corrected t-test, by data set, for the pairs that were run."""
     rows = []
     for name, history in fold_histories(results).items():
         for first, second in (pair for pair in pairs if {*pair} <= {*history["method"]}):
@@ -362,18 +362,18 @@ def paired_table(
                     "data": name,
                     "comparison": f"{label(first)} - {label(second)}",
                     "difference": f"{t.difference:+.3f}",
-                    "95 % interval": f"[{t.low:+.3f}, {t.high:+.3f}]",
+                    "95% CI": f"[{t.low:+.3f}, {t.high:+.3f}]",
                     "p": f"{t.p:.2g}",
                     "p (Wilcoxon)": "-" if t.p_wilcoxon is None else f"{t.p_wilcoxon:.2g}",
                     "verdict": "higher" if t.low > 0 else "lower" if t.high < 0 else "no difference found",
                 }
             )
-    columns = ["data", "comparison", "difference", "95 % interval", "p", "p (Wilcoxon)", "verdict"]
+    columns = ["data", "comparison", "difference", "95% CI", "p", "p (Wilcoxon)", "verdict"]
     return pd.DataFrame(rows, columns=columns).set_index(["data", "comparison"])
 
 
 def fold_histories(results: Iterable[Result]) -> dict[str, pd.DataFrame]:
-    """Title of each data set -> the rows of its cross-validation, of several the one with most repeats."""
+    """Title of each data set -> the rows of its cross-validation (the one with most repeats, if there are several)."""
     results = sorted(results, key=lambda r: (r.config.repeats, len(r.config.methods), r.folder.name))
     found = {result.summary["title"]: result.history for result in results}
     return {name: found[name] for name in sorted(found)}

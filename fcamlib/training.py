@@ -1,4 +1,4 @@
-"""Training: phases of one loss each, learning rates chosen on validation, checkpoints that resume bit for bit."""
+"""Training in phases of one loss each, with learning rates selected on validation data and exact resumption."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OnModel = Callable[[FCAM, Row], None]
 
 @dataclass(frozen=True)
 class FitResult:
-    """History, one row per epoch of the chosen learning rates, and the report of their selection."""
+    """History, with one row per epoch at the selected learning rates, and a report of their selection."""
 
     history: list[Row]
     selection: list[Row]
@@ -39,27 +39,27 @@ class FitResult:
 
 @dataclass
 class Candidate:
-    """A model in training within a phase, at one learning rate."""
+    """A model during a phase, trained with one candidate learning rate."""
 
     model: FCAM
     optimizer: torch.optim.Optimizer
     learning_rate: float
     epoch: int = 0  # epochs done in this phase
     history: list[Row] = field(default_factory=list)
-    failure: str = ""  # why it stopped, where the loss diverged
-    search_score: tuple[float, float] = NO_SCORE  # what candidates are compared by
+    failure: str = ""  # why it stopped, if the loss diverged
+    search_score: tuple[float, float] = NO_SCORE  # by which candidates are compared
     best_score: tuple[float, float] = NO_SCORE  # of the best validation epoch
-    best: dict[str, Tensor] | None = None  # its weights, where the run keeps those
+    best: dict[str, Tensor] | None = None  # its weights, if the run keeps those
 
 
 @dataclass
 class FitState:
-    """State of a fit between two epochs: all that a checkpoint holds."""
+    """State of a fit between two epochs: the content of a checkpoint."""
 
     start: dict[str, Tensor]  # weights at the beginning of the phase
     phase: int = 0
     candidates: list[Candidate] = field(default_factory=list)  # of the phase, in the order of its learning rates
-    history: list[Row] = field(default_factory=list)  # of the phases that are done
+    history: list[Row] = field(default_factory=list)  # of the finished phases
     selection: list[Row] = field(default_factory=list)  # one row per compared learning rate
 
 
@@ -76,14 +76,14 @@ def fit(
     """Train `model` in place through `phases`.
 
     In each phase every candidate learning rate starts from the same weights with a fresh optimiser and trains for
-    `search_epochs`; the one with the best validation accuracy (ties: lower validation loss) goes on to the end of
-    the phase. A candidate whose loss becomes NaN or infinite loses; where none is left, `DivergenceError` names phase,
-    epoch and step. Test data are measured, never used.
+    `search_epochs`; the one with the best validation accuracy (ties: lower validation loss) continues to the end of
+    the phase. A candidate is dropped if its loss becomes NaN or infinite; if none is left, `DivergenceError` names
+    phase, epoch and step. Test data are evaluated but never influence training.
 
-    Model and task are on the device and in the format of `config`. `seed` draws the order of batches, alike for every
-    candidate. The file `checkpoint` is rewritten as training goes, and resumed from if it exists. `on_epoch` is called
-    with the row of each finished epoch, of every candidate, and before it `on_model` with the model, which it must not
-    change, and the row.
+    Model and task are on the device and in the format given by `config`. `seed` draws the batch order, which all
+    candidates share. The file `checkpoint` is rewritten during training, which resumes from it if it exists. After each
+    epoch of every candidate, `on_model` is called with the model, which it must not change, and the epoch's row, and
+    then `on_epoch` with the row.
     """
     trainer = _Trainer(model, task, phases, config, seed, checkpoint, on_epoch, on_model)
     state = trainer.state
@@ -93,7 +93,7 @@ def fit(
                 trainer.train(candidate, phase, until=phase.compared_after)
             alive = [candidate for candidate in state.candidates if not candidate.failure]
             for best in sorted(alive, key=lambda candidate: candidate.search_score, reverse=True):
-                if trainer.train(best, phase, until=phase.epochs):  # where it diverges, the next best takes over
+                if trainer.train(best, phase, until=phase.epochs):  # if it diverges, the next best continues
                     break
             else:
                 raise DivergenceError(state.candidates[0].failure)
@@ -104,7 +104,7 @@ def fit(
 
 @dataclass
 class _Trainer:
-    """The steps of a fit; all that changes lies in the `FitState`."""
+    """The steps of a fit; all mutable state is in the `FitState`."""
 
     model: FCAM
     task: SDCTask
@@ -122,14 +122,14 @@ class _Trainer:
         self.state: FitState = found or FitState(start=_copied(self.model))
 
     def candidates(self, phase: Phase) -> Iterator[Candidate]:
-        """The candidates of the phase, one per learning rate, each with the weights that the phase starts from."""
+        """The candidates of the phase, one per learning rate, each with the initial weights of the phase."""
         yield from list(self.state.candidates)
         for learning_rate in phase.learning_rates[len(self.state.candidates) :]:
             self.state.candidates.append(self._new(phase, learning_rate))
             yield self.state.candidates[-1]
 
     def train(self, candidate: Candidate, phase: Phase, until: int) -> bool:
-        """Train a candidate up to epoch `until` of its phase; whether its loss is finite."""
+        """Train a candidate up to epoch `until` of its phase; return whether its loss is finite."""
         while candidate.epoch < until and not candidate.failure:
             row = self._epoch(candidate, phase)
             candidate.history.append(row)
@@ -141,7 +141,7 @@ class _Trainer:
         return not candidate.failure
 
     def end_phase(self, winner: Candidate) -> None:
-        """Keep the winner's weights and history, and report what it was compared with."""
+        """Keep the winner's weights and history, and report the comparison."""
         state = self.state
         if len(state.candidates) > 1:
             state.selection += [_report(state.phase, candidate, candidate is winner) for candidate in state.candidates]
@@ -151,7 +151,7 @@ class _Trainer:
         self._save()
 
     def _epoch(self, candidate: Candidate, phase: Phase) -> Row:
-        """Train for one epoch; its row, where it is due with measures on validation and test data."""
+        """Train for one epoch and return its row, with measures on validation and test data if they are due."""
         began, train = time.perf_counter(), self.task.splits["train"]
         draws = np.random.default_rng([self.seed, self.state.phase, candidate.epoch])
         order = torch.from_numpy(draws.permutation(len(train))).to(train.label.device)
@@ -175,7 +175,7 @@ class _Trainer:
         return row
 
     def _measures(self, candidate: Candidate, phase: Phase) -> Row:
-        """Measures on validation and test data; the first decide which weights and learning rates are kept."""
+        """Measures on validation and test data; validation selects the weights and learning rates to keep."""
         row: Row = {}
         for split in ("validation", "test"):
             scores = evaluate(candidate.model, self.task.splits[split], [phase.paradigm], self.numerics)
@@ -210,7 +210,7 @@ class _Trainer:
         return Candidate(model, optimizer, learning_rate)
 
     def _save(self) -> None:
-        """Write a checkpoint where the last one is old enough."""
+        """Write a checkpoint if the last one is old enough."""
         if self.checkpoint is None or time.monotonic() - self.saved <= self.interval:
             return
         candidates = [
@@ -221,10 +221,10 @@ class _Trainer:
         self.saved = time.monotonic()
 
     def _restored(self, content: checkpoints.State) -> FitState:
-        """The state that a checkpoint holds."""
+        """The state stored in a checkpoint."""
         stored = content.pop("candidates")
         self.state = FitState(**content)
-        copy.deepcopy(self.model).load_state_dict(self.state.start)  # fails where it is another model's
+        copy.deepcopy(self.model).load_state_dict(self.state.start)  # fails if it belongs to another model
         for parts in stored:
             fresh = self._new(self.phases[self.state.phase], parts["learning_rate"])
             fresh.model.load_state_dict(parts.pop("model"))
@@ -234,7 +234,7 @@ class _Trainer:
 
 
 def _report(phase: int, candidate: Candidate, chosen: bool) -> Row:
-    """A candidate's row in the report of the selection."""
+    """A candidate's row in the selection report."""
     accuracy, negative_loss = candidate.search_score
     is_compared = candidate.search_score > NO_SCORE
     return {
@@ -257,10 +257,10 @@ def training_pass(
     numerics: Numerics,
     batch_size: int,
 ) -> tuple[dict[str, float], int]:
-    """One pass over the training data, in place; nothing is read back from the device before its end.
+    """One pass over the training data, in place; nothing is read back from the device before it ends.
 
-    Returns the means of its measures, each batch's before its step, and the number of the first step, from 1, whose
-    loss was NaN or infinite, 0 where none was.
+    Returns the means of the measures, each batch measured before its step, and the number, from 1, of the first step
+    whose loss was NaN or infinite (0 if none was).
     """
     model.train()
     losses, meter = [], Meter(data.label.device)

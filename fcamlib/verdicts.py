@@ -1,17 +1,17 @@
 r"""From numbers per seed to one of four states: criteria, their intervals, and the verdict on a claim.
 
-A criterion is a number per seed and the bound that its mean has to exceed. Its 95 % interval is Student's t, or a BCa
-bootstrap where there are ten seeds or more and the numbers are shares near 0 or 1 or fall into two groups; fewer than
-`LEAST_SEEDS` seeds have no interval. A criterion is
+A criterion is a number per seed and a bound that its mean must exceed. Its 95% confidence interval is Student's t, or
+a BCa bootstrap with ten or more seeds if the numbers are shares near 0 or 1 or are bimodal; with fewer than
+`LEAST_SEEDS` seeds there is no interval. A criterion is
 
-| state        | where                                                                                               |
+| state        | if                                                                                                  |
 |--------------|-----------------------------------------------------------------------------------------------------|
-| supported    | the interval lies above the bound                                                                   |
-| contradicted | it lies below, after Holm's correction over the criteria of the claim, since one of them suffices   |
-| inconclusive | otherwise, and with fewer than five seeds                                                           |
-| not tested   | what it needs was not measured, or the training ended before what it speaks of                      |
+| supported    | the interval is above the bound                                                                     |
+| contradicted | the interval is below the bound, after Holm's correction over the criteria of the claim             |
+| inconclusive | neither is the case, or there are fewer than five seeds                                             |
+| not tested   | its data were not measured, or training ended before the period that it concerns                    |
 
-A claim is supported with all of its criteria, which needs no correction, and contradicted with any.
+A claim is supported if all of its criteria are, which needs no correction, and contradicted if any is.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from scipy.special import stdtr, stdtrit
 State = Literal["supported", "contradicted", "inconclusive", "not tested"]
 Seeds = Float[np.ndarray, " R"]
 CONFIDENCE = 0.95
-LEAST_SEEDS = 5  # for an interval, and so for a verdict
-LEAST_BOOTSTRAP = 10  # for a bootstrap interval
-NEAR = 0.05  # of 0 or 1, where shares are skewed
+LEAST_SEEDS = 5  # for an interval, and thus for a verdict
+LEAST_BOOTSTRAP = 10  # seeds for a bootstrap interval
+NEAR = 0.05  # distance from 0 or 1 within which shares are skewed
 BIMODAL = 5 / 9  # Sarle's coefficient of a uniform distribution
 LEAST_REPEATS = 6  # for a two-sided Wilcoxon test to reach p < 0.05
-MOST_SEEDS = 1000  # that a power column counts up to
+MOST_SEEDS = 1000  # largest number in the column of seeds needed
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """A quantity in words, its value per seed (none where it was not recorded), and the bound its mean has to exceed.
+    """A quantity in words, its value per seed (empty if not recorded), and the bound that its mean must exceed.
 
-    `is_share` says that the values are shares in [0, 1], `is_exact` that the one value has no chance in it; `untested`
-    why the criterion is not judged. A criterion that `is_judged` not is shown beside the others and decides nothing.
+    `is_share`: the values are shares in [0, 1]. `is_exact`: the single value is deterministic. `untested`: why the
+    criterion is not judged. A criterion with `is_judged=False` is shown but does not affect the verdict.
     """
 
     name: str
@@ -59,23 +59,23 @@ class Criterion:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the mean; None with fewer than five seeds."""
+        """The 95% confidence interval of the mean; None with fewer than five seeds."""
         return self.at(1 - CONFIDENCE)
 
     def at(self, alpha: float) -> tuple[float, float] | None:
-        """The interval that misses the mean with probability `alpha`."""
+        """The confidence interval at level 1 - `alpha`."""
         if self.is_exact:
             return float(self.values[0]), float(self.values[0])
         return interval(self.values, alpha, self.is_share)
 
     def is_refuted(self, alpha: float) -> bool:
-        """Whether the interval lies below the bound, or an exact value on it."""
+        """Whether the interval is below the bound, or an exact value is not above it."""
         limits = self.at(alpha)
         return bool(limits and (limits[1] < self.bound or (self.is_exact and limits[1] == self.bound)))
 
     @property
     def seeds_needed(self) -> int | None:
-        """How many seeds would decide it with the present mean and spread; None where that is not known."""
+        """How many seeds would decide it at the present mean and spread; None if that is not known."""
         if self.is_exact or not self.is_open or len(self.values) < 2:
             return None
         n = np.arange(LEAST_SEEDS, MOST_SEEDS + 1)
@@ -85,7 +85,7 @@ class Criterion:
 
 
 def interval(values: Seeds, alpha: float = 1 - CONFIDENCE, is_share: bool = False) -> tuple[float, float] | None:
-    """Interval of the mean over seeds, Student's t or BCa bootstrap as the module says; None with fewer than five."""
+    """Interval of the mean over seeds, Student's t or BCa bootstrap (see the module); None with fewer than five."""
     n = len(values)
     if n < LEAST_SEEDS:
         return None
@@ -109,10 +109,10 @@ def bimodality(values: Seeds) -> float:
 
 
 def states(criteria: Sequence[Criterion]) -> list[State]:
-    """The state of each criterion of a claim; "not tested" also for what is shown beside them."""
+    """The state of each criterion of a claim; those that are not judged are "not tested"."""
     open_ = [place for place, c in enumerate(criteria) if c.is_open]
     refuted: list[int] = []
-    while more := [  # Holm: each refuted criterion makes the test of those that are left less strict
+    while more := [  # Holm: each refuted criterion relaxes the test of the remaining ones
         place
         for place in open_
         if place not in refuted and criteria[place].is_refuted((1 - CONFIDENCE) / (len(open_) - len(refuted)))
@@ -127,7 +127,7 @@ def states(criteria: Sequence[Criterion]) -> list[State]:
 
 
 def verdict(criteria: Sequence[Criterion]) -> State:
-    """Contradicted with any criterion, supported with all; not tested where one that is left was not."""
+    """Contradicted if any criterion is, supported if all are; otherwise not tested if any is not, or inconclusive."""
     found = {state for c, state in zip(criteria, states(criteria), strict=True) if c.is_judged}
     if "contradicted" in found:
         return "contradicted"
@@ -136,11 +136,11 @@ def verdict(criteria: Sequence[Criterion]) -> State:
     return "supported" if found == {"supported"} else "inconclusive"
 
 
-# --- as readers see it ----------------------------------------------------------------------------------------------
+# --- text for readers -----------------------------------------------------------------------------------------------
 
 
 def interval_text(values: Seeds, digits: int = 3, is_share: bool = False, sign: str = "") -> str:
-    """A mean with its interval in brackets; with fewer than five seeds their range, in parentheses; one alone."""
+    """A mean with its interval in brackets, or with fewer than five seeds their range in parentheses."""
     limits = interval(values, is_share=is_share)
     shown = (float(np.mean(values)), *(limits or (float(np.min(values)), float(np.max(values)))))
     mean, low, high = (f"{round(x, digits) + 0.0:{sign}.{digits}f}" for x in shown)  # no minus before a zero
@@ -150,9 +150,9 @@ def interval_text(values: Seeds, digits: int = 3, is_share: bool = False, sign: 
 
 
 def claims_table(measured: Mapping[str, Mapping[str, Sequence[Criterion]]]) -> pd.DataFrame:
-    """Source -> claim -> criteria as a table: each claim's verdict on each source, and a row a criterion.
+    """Source -> claim -> criteria as a table: each claim's verdict on each source, with one row per criterion.
 
-    A criterion's state, what was measured, what it needs, the number of seeds, and how many would decide it.
+    A row has the criterion's state, the measured value, the bound, the number of seeds, and how many would decide it.
     """
     rows: list[tuple[str, ...]] = []
     for claim in dict.fromkeys(name for found in measured.values() for name in found):
@@ -168,7 +168,7 @@ def claims_table(measured: Mapping[str, Mapping[str, Sequence[Criterion]]]) -> p
 
 
 def criterion_text(c: Criterion, state: State) -> tuple[str, str, str, str]:
-    """Value with interval, bound, number of seeds, and how many would decide what is inconclusive."""
+    """Value with interval, bound, number of seeds, and the number of seeds that would decide an inconclusive one."""
     if len(c.values) == 0:
         return c.untested or "not recorded", "", "0", ""
     value = f"{c.values[0]:.3f}" if c.is_exact else interval_text(c.values, is_share=c.is_share)
@@ -182,7 +182,7 @@ def criterion_text(c: Criterion, state: State) -> tuple[str, str, str, str]:
 
 
 class PairedTest(NamedTuple):
-    """Mean difference over folds, its 95 % interval and p-value, and Wilcoxon's p over repeats where it is defined."""
+    """Mean difference over folds, its 95% confidence interval and p-value, and Wilcoxon's p over repeats if defined."""
 
     difference: float
     low: float
@@ -194,11 +194,11 @@ class PairedTest(NamedTuple):
 def corrected_t_test(
     difference: Float[np.ndarray, " J"], test_share: float, repeat_means: Float[np.ndarray, " R"]
 ) -> PairedTest:
-    r"""The corrected resampled t-test of zero mean difference; folds share training data, which it takes into account.
+    r"""The corrected resampled t-test of zero mean difference, which accounts for training data shared between folds.
 
     $$\mathrm{Var} = \Bigl(\frac1J + \frac{n_\mathrm{test}}{n_\mathrm{train}}\Bigr) s^2$$
 
-    is the variance of the mean over J folds, at least two, where s² is that of their differences and `test_share` is
+    is the variance of the mean over J >= 2 folds, where s² is the variance of their differences and `test_share` is
     n_test / n_train. The Wilcoxon signed-rank test over the means of the repeats needs six of them to reach p < 0.05.
     Source: Nadeau and Bengio 2003; for repeated cross-validation Bouckaert and Frank 2004.
     """
@@ -213,7 +213,7 @@ def corrected_t_test(
 
 
 def paired_test(history: pd.DataFrame, measure: str, first: str, second: str) -> PairedTest:
-    """The test of `first` less `second` over the folds that both have."""
+    """The test of `first` minus `second` over the folds that both have."""
     wide = history.pivot(index=["repeat", "fold"], columns="method", values=measure)[[first, second]].dropna()
     difference = wide[first] - wide[second]
     sizes = history[history["method"] == first].groupby("repeat")["n"]

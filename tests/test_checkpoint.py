@@ -152,11 +152,11 @@ def test_checkpoint_that_is_damaged_or_of_another_training_is_reported_and_costs
     for number, state in enumerate(states):
         checkpoints.save(tmp_path / str(number), state)
     for name in ("other", "0", "1", "2"):
-        contents.append(((tmp_path / name).read_bytes(), "belongs to another training: this one"))
+        contents.append(((tmp_path / name).read_bytes(), "belongs to another run: training"))
     for content, said in contents:
         caplog.clear()
         assert fitted(content) == expected
-        assert caplog.messages == [f"the checkpoint '{checkpoint}' {said} starts from its beginning."]
+        assert caplog.messages == [f"the checkpoint '{checkpoint}' {said} starts from the beginning."]
 
 
 def test_any_nested_state_comes_back(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_versions_devices_and_folders(tmp_path: Path, monkeypatch: pytest.Monkey
     assert lines["fcamlib"] == __version__ and lines["python"] == sys.version.split()[0]
     assert re.match(r"\d+\.\d+", lines["torch"]) and f", {os.cpu_count()} threads, " in lines["CPU"]
     assert lines["data (FCAM_DATA)"] == f"writable: {tmp_path / 'data'}"
-    assert lines["recorded runs"] == f"will be made when needed: {tmp_path / 'recorded'}"
+    assert lines["recorded runs"] == f"will be created when needed: {tmp_path / 'recorded'}"
     assert lines["figures (FCAM_FIGURES)"] == "NOT WRITABLE (Not a directory): /dev/null/figures"
     monkeypatch.setattr(checks, "PACKAGES", ("no-such-package",))
     monkeypatch.setenv("FCAM_RESULTS", "/dev/null/x")
@@ -98,7 +98,7 @@ def test_data_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines["folder:my pictures"] == "present: 4 classes, 24 pictures in train/, 12 in test/"
     assert lines["folder:odd"] == "NOT USABLE: class 'sea' has no pictures in one of train/ and test/"
     assert lines["folder:hollow"] == "NOT USABLE: class 'dog' has no pictures in one of train/ and test/"
-    assert lines["folder:flat"] == "not of pictures: train/ and test/ hold no class folders"
+    assert lines["folder:flat"] == "no pictures: train/ and test/ hold no class folders"
     assert "folder:notes" not in lines and lines["bags:PATH"] == "none in the data folder"
     assert {lines[kind] for kind in ("keywords", "motifs", "clouds", "orthogonal", "scenes")} == {"generated"}
     assert {kind for kind in SOURCES if not any(line.split(":")[0] == kind for line in lines)} == set()
@@ -135,7 +135,7 @@ def test_runs(tmp_path: Path) -> None:
     checkpoint.touch()
     lines = told()
     assert (lines["recorded"], lines["stored"], lines["unfinished"]) == ("1 verified", "1 verified", "1: some-run")
-    assert lines["DAMAGED"] == f"{soft.folder}: history.csv does not have its checksum"
+    assert lines["DAMAGED"] == f"{soft.folder}: history.csv does not match its checksum"
 
 
 def test_a_folder_that_cannot_be_read_does_not_stop_list_and_check(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_fresh_computes_again(tmp_path: Path) -> None:
 MISTAKES = {
     ("run", "--num-segments", "many"): "num_segments='many' is not allowed: give a whole number (segments of a mosaic, "
     "one of them foreground).",
-    ("run", "--seed", "0,1"): "seed=0,1 is more than one: `fcam run` trains one, `fcam grid` several.",
+    ("run", "--seed", "0,1"): "seed=0,1 is a list: `fcam run` takes one value, `fcam grid` several.",
     ("run", "--paradigm", "medium"): "paradigm='medium' is not allowed: choose soft, hard, lvml, logit_mixture, "
     "hybrid, soft+soft or hard+hard (any of soft, hard, lvml, logit_mixture, hybrid, soft+soft, hard+hard).",
     ("run", "--paradigm", ""): "paradigm='' is not allowed: give at least 1 of them (any of soft, hard, lvml, "
@@ -189,14 +189,14 @@ MISTAKES = {
     "keywords, hatexplain, motifs, clouds, folder:PATH, hatexplain:PATH, text:PATH, series:PATH or bags:PATH.",
     ("run", "--foreground", "0,x"): "foreground names 'x', which is not a class of dataset='digits': choose from "
     "0, 1, 2, 3, 4, 5, 6, 7, 8, 9.",
-    ("run", "--image-size", "16"): "image_size=16 does not fit dataset='digits', whose pictures have 8 pixels a side: "
+    ("run", "--image-size", "16"): "image_size=16 does not fit dataset='digits' with pictures of 8 x 8 pixels: "
     "leave image_size out.",
-    ("run", "--focus-network", "cifar10"): "segments of shape (1, 8, 8) do not fit the CIFAR networks, which take "
-    "(3, 32, 32): set image_size to the network's, or choose the network 'mlp' or 'linear'.",
+    ("run", "--focus-network", "cifar10"): "segments of shape (1, 8, 8) do not fit the CIFAR networks, which need "
+    "(3, 32, 32): set image_size to that size, or choose the network 'mlp' or 'linear'.",
     ("grid", "--seeds", "0,-1"): "seeds='-1' is not allowed: give 0 or more (each draws instances, initial "
     "weights and batch order).",
-    ("grid", "none.yaml"): "the profile 'none.yaml' is missing: give the path of a YAML file of parameters.",
-    ("record", "nothing"): "'nothing' is not a stored run: `fcam list` shows their names.",
+    ("grid", "none.yaml"): "the profile 'none.yaml' does not exist: give the path of a YAML file.",
+    ("record", "nothing"): "'nothing' is not a stored result: `fcam list` shows all names.",
 }
 
 
@@ -230,14 +230,14 @@ def test_faults_of_a_picture_folder_are_one_sentence(tmp_path: Path) -> None:
     assert re.match(missing, refusal("no where"))
     root = pictures(tmp_path / "pics", size=8)
     shutil.move(root / "test" / "cat", tmp_path / "cat")
-    assert refusal() == "dataset='folder:pics': class 'cat' is in only one of train/ and test/: both need it."
+    assert refusal() == "dataset='folder:pics': class 'cat' is in only one of train/ and test/: add it to both."
     shutil.move(tmp_path / "cat", root / "test" / "cat")
     (root / "train" / "cat" / "bad.png").write_bytes(b"not a picture")
-    assert re.match(r"the picture '.*bad.png' cannot be read \(.*\): mend or remove it\.", refusal())
+    assert re.match(r"the picture '.*bad.png' cannot be read \(.*\): repair or remove it\.", refusal())
     (root / "train" / "cat" / "bad.png").unlink()
     shutil.rmtree(root / "test")
     (root / "gone").symlink_to("nowhere")  # a folder of another layout is not read through
-    assert "has no test/ in it: it needs train/<class>/ and test/<class>/ with pictures." in refusal()
+    assert "has no test/: it needs train/<class>/ and test/<class>/ with pictures." in refusal()
     assert store.every(Run) == []
 
 
@@ -305,10 +305,10 @@ def test_ctrl_c_says_how_to_go_on_and_the_same_command_resumes(monkeypatch: pyte
         sentence = refused(fcam(*arguments), status=130)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert sentence == "interrupted; what is stored stays, and the same command goes on from the last checkpoint."
+    assert sentence == "interrupted; stored results are kept, and the same command resumes from the last checkpoint."
     (name,) = store.unfinished()
     listed = fcam("grid", "--list", "--paradigms", "soft", *SMALL_OPTIONS, "--epochs", "5").stdout
-    assert listed.startswith(f"{name}  begun\n1 run cannot be timed: no stored run on this hardware (")
+    assert listed.startswith(f"{name}  begun\n1 run cannot be timed: no similar run is stored for this hardware (")
     assert fcam(*arguments).stdout.startswith(f"{name}: test accuracy ")
     assert epochs == [1, 2, 3, 3, 4, 5], "trained again what the checkpoint had"
     assert store.unfinished() == []
@@ -326,7 +326,7 @@ def test_an_interruption_during_imports_is_one_sentence() -> None:
 def test_too_small_a_limit_of_addresses_is_one_sentence() -> None:
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (3_000_000 * 1024,) * 2)\n"
     done = fcam_process("run", *SMALL_OPTIONS, code=f"{limit}from fcamlib.__main__ import main\nmain()")
-    said = "fcam: memory is limited to 2.9 GiB of addresses (ulimit -v), and PyTorch needs 4: raise the limit, or "
+    said = "fcam: virtual memory is limited to 2.9 GiB (ulimit -v), but PyTorch needs 4: raise the limit, or "
     assert (done.returncode, done.stderr) == (2, f"{said}remove it.\n")
     in_notebook = fcam_process(code=f"{limit}from fcamlib import notebook").stderr.splitlines()[-1]
     assert in_notebook == f"fcamlib.errors.UserError: {said.removeprefix('fcam: ')}remove it."
@@ -348,7 +348,7 @@ def test_a_grid_trains_what_is_missing_and_goes_on_where_a_run_diverges(monkeypa
     arguments = ["grid", "--paradigms", "soft,hard,lvml", *SMALL_OPTIONS]
     names = [config.name for config in Grid.of({**SMALL, "paradigms": "soft,hard,lvml"}).configs()]
     listed = fcam(*arguments, "--list").stdout
-    assert listed.startswith("".join(f"{name}  to do\n" for name in names) + "3 runs cannot be timed: no stored ")
+    assert listed.startswith("".join(f"{name}  to do\n" for name in names) + "3 runs cannot be timed: no similar ")
 
     get = store.get
 
@@ -376,7 +376,7 @@ def test_a_grid_trains_what_is_missing_and_goes_on_where_a_run_diverges(monkeypa
 
 
 def test_runs_are_listed_once_with_their_measures_and_damaged_ones_named(tmp_path: Path) -> None:
-    assert fcam("list").stdout == "No run is stored yet: `fcam run` trains one.\n"
+    assert fcam("list").stdout == "No results are stored yet: `fcam run` trains a model.\n"
     assert json.loads(fcam("list", "--json").stdout) == []
     for paradigm in ("soft", "hard"):
         fcam("run", "--paradigm", paradigm, *SMALL_OPTIONS)
@@ -397,4 +397,4 @@ def test_runs_are_listed_once_with_their_measures_and_damaged_ones_named(tmp_pat
     (soft.folder / "scores.npz").write_bytes(b"")
     assert [entry["name"] for entry in json.loads(fcam("list", "--json").stdout)] == [hard.folder.name]
     sentence = refused(fcam("record", hard.folder.name, soft.folder.name))
-    assert sentence.startswith(f"'{soft.folder.name}' is not a stored run: ")
+    assert sentence.startswith(f"'{soft.folder.name}' is not a stored result: ")

@@ -61,13 +61,13 @@ NETWORK = (
     "choose one of cifar10, cifar100, digits, mlp, linear, or mlp:DEPTHxWIDTH or cnn:DEPTHxWIDTH, such as mlp:2x64."
 )
 LIST = "is not allowed: give a list, such as 1,2"
-TWICE = "names a value twice: give each once."
+TWICE = "contains a value twice: give each once."
 SWITCH = "leaves a phase without an epoch: give each at least one."
 REFUSED: list[tuple[type[Parameters], dict[str, Any], str]] = [
     (Grid, {"num_segments": "1"}, "num_segments='1' is not allowed: give 2 or more (segments of a mosaic, "),
     (Grid, {"batch_size": "9" * 20}, f"batch_size='{'9' * 20}' is not allowed: give 10000000 or less (instances per "),
     (Grid, {"batch_size": "9" * 5_000}, f"batch_size='{'9' * 56}... is not allowed: give a whole number (instances per "),
-    (Grid, {"batch_size": 10**5_000}, "batch_size=a number with thousands of digits is not allowed: give "),
+    (Grid, {"batch_size": 10**5_000}, "batch_size=a number of thousands of digits is not allowed: give "),
     (Grid, {"momentum": "nan"}, "momentum='nan' is not allowed: give a finite number (momentum of SGD)."),
     (Grid, {"paper_split": "perhaps"}, "paper_split='perhaps' is not allowed: give true or false (draw test mosaics "),
     (Grid, {"seeds": "[0, -1]"}, f"seeds='-1' is not allowed: give 0 or more {SEED}"),
@@ -75,16 +75,16 @@ REFUSED: list[tuple[type[Parameters], dict[str, Any], str]] = [
     (Grid, {"seeds": "[&a [1], *a]"}, f"seeds='[&a [1], *a]' {LIST} {SEED}"),
     (Grid, {"seeds": "[!!timestamp 2024-13-45]"}, f"seeds='2024-13-45' is not allowed: give a whole number {SEED}"),
     (Grid, {"seeds": "1,1"}, f"seeds=1,1 {TWICE}"),
-    (Grid, {"learning_rates": "-0.1"}, "learning_rates='-0.1' is not allowed: give more than 0.0 (several are "),
+    (Grid, {"learning_rates": "-0.1"}, "learning_rates='-0.1' is not allowed: give more than 0.0 (if several, "),
     (Grid, {"paradigms": "soft,medium"}, "paradigms='medium' is not allowed: choose soft, hard, lvml, logit_mixture, hybrid, soft+soft or hard+hard (any of "),
     (Grid, {"dataset": 3}, "dataset='3' is unknown: choose digits, cifar10, cifar100, keywords, hatexplain, "),
     (Grid, {"dataset": "imagenet"}, "dataset='imagenet' is unknown: choose digits, cifar10, cifar100, keywords, hatexplain, motifs, clouds, folder:PATH, hatexplain:PATH, text:PATH, series:PATH or bags:PATH."),
     (Grid, {"dataset": "folder"}, "dataset='folder' is unknown: choose digits, "),
     (Grid, {"dataset": "folder:x"}, "foreground is empty: dataset='folder:x' needs the classes that decide the label, such as foreground=cat,dog."),
     (Grid, {"dataset": "folder:\udcff", "foreground": "a,b"}, "dataset='folder:\\udcff' is not allowed: give text that the locale can encode, such as under LC_ALL=C.UTF-8 (name of the data source, or kind:PATH)."),
-    (Grid, {"foreground": "3"}, "foreground=3 is one class: name at least two to tell apart."),
+    (Grid, {"foreground": "3"}, "foreground=3 is one class: name at least two."),
     (Grid, {"foreground": '["\\ud800", b]'}, "foreground='\\ud800' is not allowed: give text that the locale can "),
-    (Grid, {"background": "4,1"}, "background names '1', which is foreground too: a class can be only one of them."),
+    (Grid, {"background": "4,1"}, "background names '1', which is also foreground: a class can be only one of them."),
     (Grid, {"focus_network": "resnet"}, f"focus_network='resnet' is unknown: {NETWORK}"),
     (Grid, {"switch_epoch": "20"}, f"switch_epoch=20 with epochs=20 {SWITCH}"),
     (Grid, {"num_segmets": 1}, "'num_segmets' is not a parameter: did you mean 'num_segments'? known are dataset, foreground, background, "),
@@ -122,7 +122,7 @@ def test_a_wrong_value_is_one_short_sentence(kind: type[Parameters], given: dict
     [
         (Grid, {"paradigms": "soft", "hard_learning_rates": 0.2}, "hard_learning_rates=0.2 has no effect: it belongs to"),
         (Grid, {"paradigms": "lvml", "switch_epoch": 3}, "switch_epoch=3 has no effect: it belongs to the hybrid."),
-        (Grid, {"search_epochs": 3}, "search_epochs=3 has no effect: there is one learning rate alone."),
+        (Grid, {"search_epochs": 3}, "search_epochs=3 has no effect: there is only one learning rate."),
         (Grid, {"optimizer": "adam", "momentum": 0.5}, "momentum=0.5 has no effect: it belongs to SGD."),
         (SweepGrid, {"paradigms": "soft", "hard_learning_rate": 0.2}, "hard_learning_rate=0.2 has no effect: hard is not"),
         (StudyGrid, {"paradigms": "soft", "soft_shares": 0.3}, "soft_shares=0.3 has no effect: it belongs to the hybrid."),

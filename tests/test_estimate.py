@@ -114,7 +114,7 @@ def listed(*options: str) -> list[str]:
 def test_the_list_shows_each_time_the_total_and_how_it_came_about(monkeypatch: pytest.MonkeyPatch) -> None:
     soft, lvml = (config_of(paradigm) for paradigm in ("soft", "lvml"))
     options = ("--paradigms", "soft,lvml")
-    advice = f"cannot be timed: no stored run on this hardware ({HERE}) is like them; --estimate trains a few steps and"
+    advice = f"cannot be timed: no similar run is stored for this hardware ({HERE}); --estimate trains a few steps and"
     *runs, closing = listed(*options, "--list")
     assert runs == [f"{soft.name}  to do", f"{lvml.name}  to do"]
     assert closing == f"2 runs {advice} times them."
@@ -123,9 +123,7 @@ def test_the_list_shows_each_time_the_total_and_how_it_came_about(monkeypatch: p
     )
     *runs, total, closing = listed(*options, "--list")
     assert runs == [f"{soft.name}  to do  1 h", f"{lvml.name}  to do"]
-    assert total.startswith(
-        f"In all 1 h of training for 1 of 2 runs not stored, one after the other, on {HERE}: stored"
-    )
+    assert total.startswith(f"In total 1 h of training for 1 of 2 runs not stored, one after the other, on {HERE}: est")
     assert closing == f"1 run {advice} times them."
 
 
@@ -158,7 +156,7 @@ def test_estimating_times_each_kind_of_run_once_and_trains_nothing_else(
     assert [line.split("  ", 1)[1] for line in lines[:4]] == 2 * ["to do  2 min"] + 2 * ["to do  4 min"]
     assert [lines[0].split()[0], lines[2].split()[0]] == [soft.name, hybrid.name]
     assert lines[4:] == [
-        f"In all 11 min of training for 4 runs not stored, one after the other, on {HERE}: {estimate.NUM_STEPS} "
+        f"In total 11 min of training for 4 runs not stored, one after the other, on {HERE}: {estimate.NUM_STEPS} "
         "training steps and one evaluation of each kind of run were timed just now."
     ]
     assert not (tmp_path / "results").exists()

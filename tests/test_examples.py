@@ -73,6 +73,6 @@ def test_posts_are_counted_and_never_shown() -> None:
     assert list(shown[["weather", "music", "neither"]]) == np.bincount(train.label).tolist()
     assert shown["with rationale"] == int((train.label < 2).sum())
     lengths = train.mask.sum(dim=1).double()
-    assert shown["words a post"] == pytest.approx(float(lengths.mean()), abs=0.051)
+    assert shown["words per post"] == pytest.approx(float(lengths.mean()), abs=0.051)
     share = (train.foreground.sum(dim=1) / lengths)[train.label < 2].mean()
     assert shown["marked words"] == f"{float(share):.0%}"

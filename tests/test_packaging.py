@@ -139,7 +139,7 @@ def test_an_installed_copy_works_in_an_empty_folder_without_the_repository(insta
     assert (version.returncode, version.stdout) == (0, f"fcam, version {PROJECT['version']}\n")
 
     empty = installed_fcam(installed, tmp_path, "list")
-    assert (empty.returncode, empty.stdout) == (0, "No run is stored yet: `fcam run` trains one.\n")
+    assert (empty.returncode, empty.stdout) == (0, "No results are stored yet: `fcam run` trains a model.\n")
     assert "Recorded results come with a source checkout" in empty.stderr
 
     small = ("--num-train", "40", "--num-validation", "20", "--num-test", "20", "--epochs", "2", "--switch-epoch", "1")

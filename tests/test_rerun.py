@@ -104,7 +104,7 @@ def test_without_the_records_instruction_set_it_says_so_and_judges_by_the_spread
         splits["test"]["loss"] += shift
         keep(result, splits=splits, provenance={**result.summary["provenance"], "cpu_capability": "VSX"})
         found = answer(result.config.name)
-        assert "the record with VSX, which this machine does not have" in found.output
+        assert "the record with VSX, which this machine lacks" in found.output
         assert (found.exit_code == 0) == reproduced == ("NOT REPRODUCED" not in found.output)
 
 
@@ -114,8 +114,8 @@ def test_what_cannot_be_rerun_ends_with_one_sentence(recorded: Path) -> None:
     (folder,) = recorded.glob("digits-*")
     (folder / "history.csv").write_text("loss\n1\n")
     for name, sentence in (
-        ("nothing-*", "no recorded result is called 'nothing-*': results/recorded/ holds 1, by name."),
-        ("digits-*", "is damaged (history.csv does not have its checksum): fetch it anew with git."),
+        ("nothing-*", "no recorded result matches 'nothing-*': `fcam list` shows the names of all 1."),
+        ("digits-*", "is damaged (history.csv does not match its checksum): restore it with git."),
     ):
         found = answer(name)
         assert found.exit_code == 2 and sentence in found.output and "Traceback" not in found.output
@@ -124,5 +124,5 @@ def test_what_cannot_be_rerun_ends_with_one_sentence(recorded: Path) -> None:
 def test_of_a_recorded_seed_but_0_no_example_is_kept_and_the_gallery_says_so(recorded: Path) -> None:
     first, second = store.record(run()), store.record(run(seeds=1))
     assert examples.gallery([first, second])["alpha"]["soft"].shape == (3, 5) and second.arrays() == {}
-    with pytest.raises(UserError, match=r"^recorded runs keep examples of seed 0 alone, and these begin with seed 1"):
+    with pytest.raises(UserError, match=r"^recorded runs keep examples only of seed 0, but these begin with seed 1"):
         examples.gallery([second])

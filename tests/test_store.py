@@ -147,11 +147,11 @@ def test_a_changed_file_is_never_shown_warned_of_once_and_computed_again(
     (case.folder / "history.csv").write_text("epoch\n1\n")
     caplog.clear()
     assert_same(store.get(case.config), case.reference)
-    fault = "is damaged (history.csv does not have its checksum)"
+    fault = "is damaged (history.csv does not match its checksum)"
     assert caplog.messages == [f"the stored result '{case.folder}' {fault}: it is computed again."]
     shutil.move(case.folder, results / "another-name")
     assert "another-name" not in {path.folder.name for path in store.every(type(case.config))}
-    assert "another-name' is damaged (config.json is another result's)" in caplog.messages[-1]
+    assert "another-name' is damaged (config.json belongs to another result)" in caplog.messages[-1]
 
 
 def test_a_folder_that_cannot_be_read_hides_no_other(
@@ -208,7 +208,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(
         raise OSError(28, "No space left on device")
 
     for place, what in (("fcamlib.checkpoint.save_file", "checkpoint"), ("os.fsync", "result")):
-        sentence = rf"^the {what} '.*' cannot be written \(No space left .*\): make room"
+        sentence = rf"^the {what} '.*' cannot be written \(No space left .*\): free some space"
         with monkeypatch.context() as patch, pytest.raises(StoreError, match=sentence):
             patch.setattr(place, full)
             store.get(case.config, fresh=True)
@@ -223,8 +223,8 @@ def test_what_cannot_be_kept_or_named_or_has_changed_is_one_sentence(
     (store.partial_dir(configs["study"]) / store.ROWS).mkdir(parents=True)
     bags = configs["cross-validation"]
     for config, error, sentence in (
-        (configs["study"], StoreError, r"rows.jsonl' cannot be written \(Is a directory\): make room and start again"),
-        (bags.model_copy(update={"fingerprint": "0" * 64}), DataError, "is not the one that the config was made for"),
+        (configs["study"], StoreError, r"rows.jsonl' cannot be written \(Is a directory\): free some space and start"),
+        (bags.model_copy(update={"fingerprint": "0" * 64}), DataError, "is not the one for which the config was made"),
         (bags.model_copy(update={"source": f"bags:{tmp_path}/f\udcff/mine.npz"}), StoreError, "not UTF-8 text: rename"),
     ):
         with pytest.raises(error, match=sentence):

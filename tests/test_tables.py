@@ -90,7 +90,7 @@ def test_as_many_examples_are_kept_as_are_small(monkeypatch: pytest.MonkeyPatch,
         kept = store.get_all([config])[0].arrays("examples.npz")
         assert {name: len(values) for name, values in kept.items()} == dict.fromkeys(kept, number)
         assert bool(kept) == (number > 0)
-    with pytest.raises(UserError, match=r"an instance of 'digits, m = 3, .*' is too large: choose fewer num_segments"):
+    with pytest.raises(UserError, match=r"instance of 'digits, m = 3, .*' is too large: give a smaller num_segments"):
         examples.gallery(store.get_all(configs[2:]))
 
 

@@ -1,1 +1,1 @@
-"""Captioning: an attention model that attends again for every word, its training, its measures and its runs."""
+"""Captioning: an attention model that attends once per word, with its training, evaluation and runs."""

@@ -1,16 +1,16 @@
-r"""Additive attention, plain and at the cost of a product and a division per word.
+r"""Additive attention, and a faster form that takes a product and a division per word.
 
 $$\log a = \log\mathrm{softmax}(e), \qquad e_l = v^\top \tanh(k_l + q), \qquad k_l = W_r x_l + b, \quad q = W_h h$$
 
-The tanh of all regions is the largest part of a step. `Attending` makes it one operation:
+The tanh over all regions dominates the cost of a step. `Attending` replaces it:
 
 $$v^\top \tanh(k_l + q) = \sum_a v_a - 2 \sum_a v_a r_{la}, \qquad r_{la} = \frac{1}{1 + e^{2 k_{la}} e^{2 q_a}},$$
 
-so that $e^{2k}$ is computed once for all words, and each step works on a few pictures at a time, within the processor's
-cache. The sum of v falls out in the softmax, and $\tanh' = 4 r (1 - r)$.
+so $e^{2k}$ is computed once for all words, and each step works on a few pictures at a time, within the processor's
+cache. The sum of v cancels in the softmax, and $\tanh' = 4 r (1 - r)$.
 Sources: Bahdanau et al., ICLR 2015; Xu et al., ICML 2015; the form with r is this project's derivation.
 
-Axes: B captions, b of them that have a word left, L regions, D features of a region, A attention units, H state.
+Axes: B captions, b captions with words left, L regions, D features of a region, A attention units, H state.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class AdditiveAttention(nn.Module):
         self.score = nn.Linear(attention_dim, 1, bias=False)
 
     def forward(self, keys: Float[Tensor, "B L A"], hidden: Float[Tensor, "B H"]) -> Float[Tensor, "B L"]:
-        """`keys` are `of_region` of the regions, which does not change from word to word."""
+        """`keys` is `of_region(regions)`, which is the same for all words."""
         return self.score(torch.tanh(keys + self.of_state(hidden)[:, None])).squeeze(2).log_softmax(dim=1)
 
 
 class Attending:
-    """Attention of one batch, word after word; keys get their gradient once, from all words."""
+    """Attention of one batch, word by word; keys receive their gradient once, summed over all words."""
 
     def __init__(self, attention: AdditiveAttention, keys: Float[Tensor, "B L A"]) -> None:
         self.of_state, self.weight, self.keys = attention.of_state, attention.score.weight[0], keys
         self.dtype = torch.promote_types(keys.dtype, torch.float32)  # also under autocast
         self.growth = keys.detach().to(self.dtype).clamp(-_LARGEST, _LARGEST).mul_(2.0).exp_()  # e^(2 k)
-        self.pending = 0  # words whose gradient is to come
+        self.pending = 0  # words whose gradient is still to be computed
         self.gradient: Tensor | None = None  # of keys, summed over words
 
     def __call__(self, hidden: Float[Tensor, "b H"]) -> Float[Tensor, "b L"]:
@@ -57,7 +57,7 @@ class Attending:
         return scores.log_softmax(dim=1)
 
     def shares(self, of_query: Float[Tensor, "b A"]) -> Iterator[tuple[slice, Float[Tensor, "c L A"]]]:
-        """Yield slices of the first b captions with their r, in one buffer that is used again."""
+        """Yield slices of the first b captions with their r, in one reused buffer."""
         buffer = self.growth.new_empty(_CHUNK, *self.growth.shape[1:])
         for first in range(0, len(of_query), _CHUNK):
             part = slice(first, min(first + _CHUNK, len(of_query)))
@@ -67,7 +67,7 @@ class Attending:
 
 
 class _Score(torch.autograd.Function):
-    """-2 r v for one word: the scores up to a constant."""
+    """The scores of one word up to a constant: the sum of -2 r v."""
 
     @staticmethod
     def forward(ctx: Any, keys: Tensor, query: Tensor, weight: Tensor, attending: Attending) -> Tensor:

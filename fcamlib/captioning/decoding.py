@@ -1,4 +1,4 @@
-"""The two passes of a captioning model: reading given captions, and writing captions of its own."""
+"""The two passes of a captioning model: scoring given captions and generating captions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fcamlib.data.vocabulary import END, PAD, START
 
 @dataclass(frozen=True)
 class Reading:
-    """Log probabilities of given words and of the regions taken, 0 at padding; log attention, of real words alone.
+    """Log probabilities of the given words and of the regions used, 0 at padding; log attention, valid at real words.
 
     `places` is None under soft attention.
     """
@@ -36,18 +36,18 @@ def read(
     quantiles: Float[Tensor, "B T"] | None = None,
     given: Bool[Tensor, "B T"] | None = None,
 ) -> Reading:
-    """Read captions from <start> on, each with the regions at its `place`.
+    """Read captions from <start>, each with the regions at its `place`.
 
-    Packed for frozen features and teacher forcing. A trained encoder reads word after word: small pictures gain
-    nothing, and recorded runs keep their bits.
+    Frozen features with teacher forcing use a packed pass. With a trained encoder, words are read one by one: packing
+    does not speed up small pictures and would change the bits of recorded runs.
 
     Parameters
     ----------
     quantiles : (B, T), optional
-        Draw the region of each word, see `Captioner.step`.
+        Draw the region of each word; see `Captioner.step`.
     given : (B, T), optional
-        Whether the word before is the caption's own (teacher forcing) or the model's most probable one; by default
-        always the caption's. The first word always is <start>.
+        Whether the previous word is the caption's (teacher forcing, the default) or the model's most probable one. The
+        first is always <start>.
     """
     real = real_words(tokens)
     if given is None and isinstance(model.encoder, nn.Identity):
@@ -79,10 +79,9 @@ def _packed(
     quantiles: Tensor | None,
     real: Tensor,
 ) -> Reading:
-    """Read captions sorted by length: step t works on those that have a word there, and padding costs nothing.
+    """Read captions sorted by length: step t covers only those with a word there, so padding costs nothing.
 
-    Everything that does not wait for the state is one product over all words: the embedded words' part of the LSTM, and
-    the output layer.
+    Parts that do not depend on the state are one product over all words: the LSTM's word input and the output layer.
     """
     order = real.sum(dim=1).argsort(descending=True, stable=True)  # longest first
     step, row = real[order].T.nonzero(as_tuple=True)  # of each word, step after step: (N,)
@@ -124,18 +123,18 @@ def _packed(
 
 @dataclass(frozen=True)
 class Greedy:
-    """Greedy captions, with the attention of each of their words.
+    """Greedy captions with the attention at each word.
 
     Parameters
     ----------
     tokens : (B, T) int
         Words, then <end> if the caption ends within T words, then <pad>.
     alpha : (B, T, L) float
-        Attention weights; they sum to 1 over the regions, also behind the end.
+        Attention weights; they sum to 1 over the regions, also after <end>.
     category_prob : (B, T, C) float
-        Probability that the word names each category: the sum over the words that do.
+        Probability that the word names each category, summed over all words that do.
     real : (B, T) bool
-        True up to <end>, which is included.
+        True up to and including <end>.
     """
 
     tokens: Int[Tensor, "B T"]
@@ -145,9 +144,9 @@ class Greedy:
 
 
 def greedy(model: Captioner, regions: Regions, context: Context, max_words: int, names: Float[Tensor, "V C"]) -> Greedy:
-    """The most probable next word, one after the other, until <end> or `max_words` words, <end> not counted.
+    """Generate the most probable next word until <end> or `max_words` words, not counting <end>.
 
-    `regions` has one picture a row; `context` is "soft" or "mode"; `names` is 1 where a word names a category.
+    `regions` has one picture per row; `context` is "soft" or "mode"; `names` is 1 where a word names a category.
     """
     state, device = model.start(regions.values), regions.values.device
     word = torch.full((len(regions.values),), START, device=device)
@@ -164,7 +163,7 @@ def greedy(model: Captioner, regions: Regions, context: Context, max_words: int,
 
 
 def sayable(log_prob: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
-    """Rule out <pad> and <start>, which are no words."""
+    """Exclude <pad> and <start>, which are not words."""
     ruled_out = torch.zeros_like(log_prob[0])
     ruled_out[[PAD, START]] = -torch.inf
     return log_prob + ruled_out

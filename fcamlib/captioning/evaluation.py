@@ -1,8 +1,8 @@
-r"""Evaluation of a captioning model: loss, captions, and the place of attention for each object.
+r"""Evaluation of a captioning model: loss, captions, and the location of attention for each object.
 
 Attention is upsampled to the picture by spreading the weight of each region evenly over its cell of a square grid, so
-the mass inside a box is a sum over regions, each weight times the share of its cell's area that the box covers. Several
-objects of one category count as one, with the union of their boxes, since no word says which of them is meant. Of a
+the mass inside a box is a sum over regions of the weight times the share of the cell's area that the box covers.
+Objects of one category count as one, with the union of their boxes, since words do not distinguish between them. For a
 category c that a picture shows, with the caption's words t = 1..T up to <end>,
 
 $$t^* = \arg\max_t \; p_t(c), \qquad s_y = p_{t^*}(c), \qquad
@@ -11,9 +11,9 @@ $$t^* = \arg\max_t \; p_t(c), \qquad s_y = p_{t^*}(c), \qquad
 where p_t(c) sums the probabilities of all words that name c. Source: arXiv 2307.13421, experiments on MSCOCO; the union
 and the sum are this project's choice.
 
-Where people have linked phrases of the given captions to boxes, the attention inside a phrase's boxes is measured too,
-as the mean over its words, each predicted from the given words before it. Uniform attention has the share of the
-picture that the boxes cover. Source: Liu et al., Attention correctness in neural image captioning, AAAI 2017.
+If annotators linked phrases of the given captions to boxes, the attention inside a phrase's boxes is measured too, as
+the mean over its words, each predicted from the given words before it. The baseline is uniform attention: the share of
+the picture covered by the boxes. Source: Liu et al., Attention correctness in neural image captioning, AAAI 2017.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ from fcamlib.evaluation import evaluating
 from fcamlib.numerics import Numerics
 
 CAPTION_EDGES = (0.0, 0.2, 0.3, 1.0)  # of a_z and of s_y
-CAPTION_THRESHOLD = 0.3  # of SAIF: the heatmap's last cell
+CAPTION_THRESHOLD = 0.3  # for SAIF, the last cell of the heatmap
 _CHUNK = 250  # pictures or captions per pass
 _GPU_FACTOR = 4
 Words = Sequence[str]
 
 
 def bleu(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:
-    """BLEU-1 to BLEU-4 ("bleu1" ... "bleu4") of a corpus, in percent, against one or several references a picture.
+    """BLEU-1 to BLEU-4 ("bleu1" ... "bleu4") of a corpus, in percent, with one or more references per picture.
 
-    Computed by sacrebleu on words as they are: no tokeniser, no smoothing, case kept, the closest reference's length in
-    the brevity penalty. BLEU-n is the geometric mean of the precisions of orders 1 to n.
+    Computed by sacrebleu on the given words: no tokeniser, no smoothing, case-sensitive, the brevity penalty uses the
+    closest reference length. BLEU-n uses the geometric mean of the precisions of orders 1 to n.
     """
     said = [" ".join(words) for words in captions]
     most = max(map(len, references))
-    # sacrebleu takes the i-th reference of every picture together, None where a picture has fewer.
+    # sacrebleu expects the i-th references of all pictures as one list, None if a picture has fewer.
     streams: Any = [[" ".join(own[i]) if i < len(own) else None for own in references] for i in range(most)]
     return {f"bleu{order}": float(_scorer(order).corpus_score(said, streams).score) for order in range(1, 5)}
 
 
 def bleu_settings() -> str:
-    """Settings of sacrebleu as it describes them, and its version."""
+    """sacrebleu's signature: its settings and version."""
     scorer = _scorer(4)
     scorer.corpus_score(["a"], [["a"]])
     return str(scorer.get_signature())
@@ -73,9 +73,9 @@ def _scorer(order: int) -> BLEU:
 
 
 def cider(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> float | None:
-    """CIDEr-D by the package pycocoevalcap, from 0 to 10; None where it is not installed.
+    """CIDEr-D from the package pycocoevalcap, from 0 to 10; None if it is not installed.
 
-    Document frequencies are those of the references given. Published tables multiply by 100 or not.
+    Document frequencies come from the given references. Some published tables multiply by 100.
     """
     try:
         scorer = import_module("pycocoevalcap.cider.cider").Cider()
@@ -94,10 +94,10 @@ def coverage(boxes: Float[np.ndarray, "N 4"], num_regions: int) -> NDArray[np.fl
     """
     side = math.isqrt(num_regions)
     if side * side != num_regions:
-        raise ValueError(f"{num_regions} regions are no square grid: give a square number.")
+        raise ValueError(f"{num_regions} regions do not form a square grid: give a square number.")
     edges = np.arange(side + 1) / side
     boxes = np.clip(np.asarray(boxes, dtype=np.float64), 0.0, 1.0)
-    # Between neighbouring edges of boxes and cells, every piece lies wholly inside or outside of each.
+    # Edges of boxes and cells divide the picture into pieces, each entirely inside or outside every box and cell.
     x = np.unique(np.concatenate([edges, boxes[:, 0], boxes[:, 2]]))
     y = np.unique(np.concatenate([edges, boxes[:, 1], boxes[:, 3]]))
     middle_x, middle_y = (x[:-1] + x[1:]) / 2, (y[:-1] + y[1:]) / 2
@@ -123,23 +123,23 @@ def caption_histogram(a_z: Float[np.ndarray, " n"], s_y: Float[np.ndarray, " n"]
 class CaptionScores:
     """Scores of a split.
 
-    | column of `objects` | of a category that a picture shows                                                        |
+    | column of `objects` | meaning, for each category that a picture shows                                           |
     |---------------------|-------------------------------------------------------------------------------------------|
     | `picture`           | row of the picture                                                                        |
-    | `category`          | place among the task's categories                                                         |
+    | `category`          | index in the task's categories                                                            |
     | `step`              | the step, from 0, at which a word of the category is most probable                        |
     | `s_y`, `a_z`        | that probability, and the attention inside the boxes at that step                         |
-    | `focus_hit`         | whether the region of the largest weight has at least half of the largest covered share   |
-    | `mentioned`         | whether the greedy caption has a word of the category                                     |
-    | `area`              | share of the picture that the boxes cover: a_z under uniform attention                    |
+    | `focus_hit`         | whether the region with the largest weight has at least half of the largest covered share |
+    | `mentioned`         | whether the greedy caption contains a word for the category                               |
+    | `area`              | share of the picture that the boxes cover, which is a_z under uniform attention           |
 
     Parameters
     ----------
-    captions : greedy captions, one a picture
+    captions : greedy captions, one per picture
     loss : float
         Cross-entropy in nats per word of the given captions.
     objects : table, picture by picture
-    phrases : table of the linked phrases: `a_z` inside their boxes, and `area`
+    phrases : table of linked phrases, with `a_z` inside their boxes and `area`
     """
 
     captions: tuple[tuple[str, ...], ...]
@@ -171,7 +171,7 @@ class CaptionScores:
 
 
 class CaptionEvaluator:
-    """Evaluation on one split, with captions of at most `max_words`; data that no model changes are computed once."""
+    """Evaluation on one split, with captions of at most `max_words`; model-independent data are computed once."""
 
     def __init__(self, task: CaptionTask, split: str, max_words: int, numerics: Numerics) -> None:
         self.data, self.vocabulary = task.splits[split], task.vocabulary
@@ -195,7 +195,7 @@ class CaptionEvaluator:
         return np.array([coverage(own, self.regions) for own in boxes]).reshape(-1, self.regions)
 
     def evaluate(self, model: Captioner, paradigm: str) -> CaptionScores:
-        """Score `model` with the contexts of `paradigm` at test time, in evaluation mode and without gradients."""
+        """Score `model` with the test-time contexts of `paradigm`, in evaluation mode and without gradients."""
         with evaluating(model), self.numerics.autocasting():
             loss, phrase_a_z = self._reading(model, paradigm)
             captions, parts = [], []
@@ -259,11 +259,11 @@ def category_names(task: CaptionTask) -> Float[Tensor, "V C"]:
 
 
 def pictures_at(data: CaptionData, rows: Int[Tensor, " n"], numerics: Numerics) -> Tensor:
-    """Pictures or features, as a model sees them, on the device."""
+    """Pictures or features as a model sees them, on the device."""
     return data.pictures.rows(rows, numerics.dtype).to(numerics.device)
 
 
 def trimmed(tokens: Int[Tensor, "B T1"]) -> Int[Tensor, "B t1"]:
-    """The same captions without the places at the end that are padding in all of them."""
+    """The same captions without trailing places that are padding in all of them."""
     longest = int(real_words(tokens).sum(dim=1).max())
     return tokens[:, : longest + 1]

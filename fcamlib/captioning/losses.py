@@ -1,13 +1,13 @@
-r"""Losses of captioning, as pure functions that ignore padding exactly.
+r"""Captioning losses as pure functions; padding has no effect.
 
 | argument         | meaning                                                                                         |
 |------------------|-------------------------------------------------------------------------------------------------|
 | `word_log_prob`  | $\log p(w_t \mid w_{<t}, s_{\le t})$: log probability of each word of a caption, 0 at padding    |
-| `place_log_prob` | $\log a_t(s_t)$: log attention weight of the region that each word was made from, 0 at padding    |
+| `place_log_prob` | $\log a_t(s_t)$: log attention weight of the region used for each word, 0 at padding              |
 | `real`           | True at the words of a caption and its <end>, False at padding                                   |
 
-Under hard attention the alignment $s = (s_1, \dots, s_T)$ is a sequence: each region changes the state, and so every
-later attention weight. The expected loss $\mathbb E_s[-\log p(w \mid s)]$ sums over $L^T$ sequences; REINFORCE
+Under hard attention the alignment $s = (s_1, \dots, s_T)$ is a sequence: each region changes the state, and therefore
+all later attention weights. The expected loss $\mathbb E_s[-\log p(w \mid s)]$ sums over $L^T$ sequences; REINFORCE
 estimates its gradient without bias.
 
 Axes: B captions, T words, L regions, V words of the vocabulary. Source: Xu et al., ICML 2015, sec. 4.1; Williams, 1992.
@@ -27,7 +27,7 @@ Credit = Literal["caption", "rest"]
 
 
 def real_words(tokens: Int[Tensor, "B T1"]) -> Bool[Tensor, "B T"]:
-    """Places of captions that hold a word to be predicted: all after <start> but padding."""
+    """Mask of the words to be predicted: all places after <start> except padding."""
     return tokens[:, 1:] != PAD
 
 
@@ -40,10 +40,10 @@ def cross_entropy(word_log_prob: Float[Tensor, "B T"], real: Bool[Tensor, "B T"]
 
 
 def rewards(word_log_prob: Float[Tensor, "B T"], credit: Credit) -> Float[Tensor, "B T"]:
-    r"""Reward the region of each word with log probabilities of words.
+    r"""Reward of each word's region: a sum of log probabilities of words.
 
-    caption: of all words of the caption, as published. rest: of this word and those after it, which a region can
-    change; words before it add nothing to the gradient's mean, only to its variance.
+    caption: over all words of the caption, as published. rest: over this word and later ones, which the region can
+    influence; earlier words do not change the mean of the gradient and only add variance.
     """
     total = word_log_prob.detach()
     if credit == "caption":
@@ -58,13 +58,13 @@ def reinforce_loss(
     baseline: Float[Tensor, " T"],
     real: Bool[Tensor, "B T"],
 ) -> Float[Tensor, ""]:
-    r"""A loss whose gradient, averaged over drawn regions, is that of the expected cross-entropy per word.
+    r"""A loss whose gradient, averaged over drawn regions, equals the gradient of the expected cross-entropy per word.
 
     $$\ell = -\frac{1}{\sum_b T_b} \sum_b \sum_{t \le T_b}
       \Big[\log p(w_{bt} \mid w_{b,<t}, s_{b,\le t}) + (R_{bt} - b_t) \log a_{bt}(s_{bt})\Big]$$
 
-    No gradient flows through the reward. The baseline may depend on anything but the regions drawn for this loss; the
-    mean of the gradient does not depend on it. The value of the loss has no meaning.
+    No gradient flows through the reward. The baseline may depend on anything except the regions drawn for this loss; it
+    does not change the mean of the gradient. The value of the loss has no meaning.
     """
     advantage = (reward.detach() - baseline).masked_fill(~real, 0.0)
     return -(word_log_prob + advantage * place_log_prob).sum() / real.sum()
@@ -79,7 +79,7 @@ def entropy_bonus(log_alpha: Float[Tensor, "B T L"], real: Bool[Tensor, "B T"]) 
 def next_baseline(
     baseline: Float[Tensor, " T"], reward: Float[Tensor, "B T"], real: Bool[Tensor, "B T"], momentum: float
 ) -> Float[Tensor, " T"]:
-    """The moving average of rewards after a batch, place by place; a place that no caption reaches keeps its own."""
+    """The moving average of rewards at each place after a batch; places that no caption reaches are unchanged."""
     count = real.sum(dim=0)
     mean = reward.masked_fill(~real, 0.0).sum(dim=0) / count.clamp(min=1)
     return torch.where(count > 0, momentum * baseline + (1.0 - momentum) * mean, baseline)

@@ -1,7 +1,7 @@
-r"""Captioning with attention over regions of a picture, attending again for every word.
+r"""Captioning with attention over the regions of a picture, once per word.
 
-At each word the decoder scores the regions with its state, forms a context from them, feeds the context and the word
-before it to an LSTM, and predicts the next word from the new state. The paradigms differ in the context alone:
+At each word the decoder scores the regions with its state, forms a context from them, feeds the context and the
+previous word to an LSTM, and predicts the next word from the new state. The paradigms differ only in the context:
 
 | context of a word   | `soft`                        | `hard`                                                    |
 |---------------------|-------------------------------|-----------------------------------------------------------|
@@ -32,10 +32,10 @@ STRIDE = 8  # pixels of a region's side in `SmallCNN`
 
 
 class SmallCNN(nn.Module):
-    """A region is a cell of 8 x 8 pixels and sees the 16 x 16 around it, so that none sees the picture.
+    """A region is a cell of 8 x 8 pixels and sees the 16 x 16 pixels around it, so no region sees the whole picture.
 
-    Nothing is normalised over the picture, which would tell every region about all others: what a region does not
-    show, the decoder can only learn by attending to another one. A region's place is added as a learned vector.
+    There is no normalisation over the picture, which would leak information between regions: to use what another region
+    shows, the decoder must attend to it. The position of a region is added as a learned vector.
     """
 
     def __init__(self, region_dim: int, side: int) -> None:
@@ -43,7 +43,7 @@ class SmallCNN(nn.Module):
         if side % STRIDE:
             raise UserError(f"picture_size={side} does not fit the encoder smallcnn: give a multiple of {STRIDE}.")
         width = max(8, region_dim // 2)
-        # Patches of 4 x 4, then 4 x 4 of them in steps of two: the same margin of 4 pixels on every side of a cell.
+        # Patches of 4 x 4, then 4 x 4 of these with stride two: a margin of 4 pixels on every side of a cell.
         self.layers = nn.Sequential(
             nn.Conv2d(3, width, 4, stride=4),
             nn.ReLU(),
@@ -54,7 +54,7 @@ class SmallCNN(nn.Module):
         self.place = nn.Parameter(torch.zeros((side // STRIDE) ** 2, region_dim))
 
     def forward(self, pictures: Float[Tensor, "P 3 S S"]) -> Float[Tensor, "P L D"]:
-        """Regions of pictures, row by row from the top left."""
+        """The regions of pictures, row by row from the top left."""
         return self.layers(pictures).flatten(2).transpose(1, 2) + self.place
 
 
@@ -62,26 +62,26 @@ def caption_encoder(config: CaptionModel, segment_shape: tuple[int, ...]) -> tup
     """The encoder for pictures (3, S, S) or frozen features (L, D), and the size D of its regions."""
     if len(segment_shape) == 2:
         if config.encoder != "features":
-            raise UserError(f"encoder={config.encoder} needs pictures and the data are features: choose features.")
+            raise UserError(f"encoder={config.encoder} needs pictures, but the data are features: choose features.")
         return nn.Identity(), segment_shape[1]
     channels, height, width = segment_shape
     if config.encoder != "smallcnn" or channels != 3 or height != width:
         raise UserError(
-            f"encoder={config.encoder} does not take pictures of shape {segment_shape}: "
-            "choose smallcnn, and square pictures in colour."
+            f"encoder={config.encoder} does not accept pictures of shape {segment_shape}: "
+            "choose smallcnn and square colour pictures."
         )
     return SmallCNN(config.region_dim, height), config.region_dim
 
 
 def num_regions(segment_shape: tuple[int, ...]) -> int:
-    """L, of pictures (3, S, S) under `SmallCNN` or of features (L, D)."""
+    """Number L of regions of pictures (3, S, S) under `SmallCNN` or of features (L, D)."""
     return segment_shape[0] if len(segment_shape) == 2 else (segment_shape[-1] // STRIDE) ** 2
 
 
 class StartState(nn.Module):
-    """The decoder's state before the first word: zero, learned, or a dense layer of the mean region.
+    """The decoder's state before the first word: zero, learned, or a dense layer applied to the mean region.
 
-    Only `mean` tells the decoder about the picture before it attends to any region.
+    Only `mean` gives the decoder information about the picture before it attends to a region.
     """
 
     def __init__(self, kind: str, region_dim: int, hidden_dim: int) -> None:
@@ -111,9 +111,9 @@ class Captioner(nn.Module):
     ----------
     config : CaptionModel
     segment_shape : tuple of int
-        Of a picture, (3, S, S), or of its features, (L, D).
+        Shape of a picture, (3, S, S), or of its features, (L, D).
     num_words : int
-        V.
+        Size V of the vocabulary.
     generator : torch.Generator
         Draws the initial weights.
     """
@@ -133,12 +133,12 @@ class Captioner(nn.Module):
         initialise(self, generator)
 
     def parameter_groups(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """Weights of the encoder, of which frozen features have none, and all others."""
+        """Weights of the encoder (none with frozen features), and all other weights."""
         own = list(self.encoder.parameters())
         return own, [weight for weight in self.parameters() if all(weight is not other for other in own)]
 
     def regions(self, pictures: Tensor) -> Regions:
-        """Encode pictures (P, 3, S, S), or take their features (P, L, D)."""
+        """Encode pictures (P, 3, S, S), or use their features (P, L, D)."""
         values = self.encoder(pictures)
         return Regions(values, self.attention.of_region(values))
 
@@ -151,11 +151,11 @@ class Captioner(nn.Module):
         quantile: Float[Tensor, " B"] | None = None,
         attend: Attending | None = None,
     ) -> tuple[Float[Tensor, "B V"], Float[Tensor, "B L"], Int[Tensor, " B"] | None, State]:
-        """Make one word: log probabilities of the next word, log attention, the region taken, the new state.
+        """Decode one word: log probabilities of the next word, log attention, the region used, the new state.
 
-        `context` is the weighted sum of the regions ("soft", which takes no single one), the region of the largest
-        weight ("mode"), or the one at `quantile` of the attention weights ("drawn"), which is a draw from them if
-        quantiles are uniform on [0, 1). `attend` takes the plain attention's place.
+        `context` is the weighted sum of the regions ("soft", without a single region), the region with the largest
+        weight ("mode"), or the region at `quantile` of the attention weights ("drawn"), which is a sample if quantiles
+        are uniform on [0, 1). `attend` replaces the plain attention.
         """
         log_alpha = attend(state[0]) if attend else self.attention(regions.keys, state[0])  # (B, L)
         region = None
@@ -175,7 +175,7 @@ class Captioner(nn.Module):
 
 @dataclass(frozen=True)
 class Regions:
-    """The regions of a batch's pictures, and their keys, which attention computes once."""
+    """The regions of a batch of pictures, and their attention keys, which are computed once."""
 
     values: Float[Tensor, "B L D"]
     keys: Float[Tensor, "B L A"]
@@ -188,7 +188,7 @@ class Regions:
 def region_taken(
     log_alpha: Float[Tensor, "B L"], context: Context, quantile: Float[Tensor, " B"] | None
 ) -> Int[Tensor, " B"]:
-    """The region that a hard context takes."""
+    """The region used by a hard context."""
     if context == "mode" or quantile is None:
         return log_alpha.argmax(dim=1)
     below = log_alpha.exp().cumsum(dim=1) <= quantile[:, None].to(log_alpha.dtype)  # (B, L)
@@ -196,12 +196,12 @@ def region_taken(
 
 
 def context_at_test(paradigm: str) -> Context:
-    """The context that a paradigm's model has at test time."""
+    """The test-time context of a paradigm."""
     return "soft" if paradigm == "soft" else "mode"
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """Draw all weights from `generator`: uniform with variance 1 / fan-in, biases zero, the LSTM's forget bias one."""
+    """Draw all weights from `generator`, uniform with variance 1 / fan-in; biases are 0, the forget bias is 1."""
     with torch.no_grad():
         for name, weight in module.named_parameters():
             if weight.ndim < 2:

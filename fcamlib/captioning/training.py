@@ -1,4 +1,4 @@
-"""Training of a captioning model, phase after phase, and the result that is stored."""
+"""Training of a captioning model, phase by phase, and its stored result."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from fcamlib.store import CHECKPOINT, get, npz_bytes
 EPOCH_MEASURES = ("loss", "bleu1", "bleu4", "a_z", "s_y", "saif", "focus_accuracy", "mentioned", "phrase_a_z")
 NUM_EXAMPLES = 6  # test pictures whose attention is kept for figures
 WEIGHTS = "model.safetensors"
-cached_task = lru_cache(maxsize=1)(caption_task)  # runs on the same data come one after the other
+cached_task = lru_cache(maxsize=1)(caption_task)  # runs on the same data are consecutive
 
 
 def numerics_of(config: CaptionTraining) -> Numerics:
@@ -53,16 +53,16 @@ def numerics_of(config: CaptionTraining) -> Numerics:
 def compute(
     config: CaptionRun, progress: Callable[[Row], None] | None, scratch: Path
 ) -> tuple[pd.DataFrame, dict[str, Any], dict[str, bytes]]:
-    """Train the last phase of a run from the stored run of the phases before it, and evaluate.
+    """Train the last phase of a run, starting from the stored run of the earlier phases, and evaluate.
 
-    Soft attention and the hybrid share their first phase, which is trained once. Where the loss changes, the weights
-    before are measured as the new phase reads them ("switch"): it tells the effect of reading one region from that of
-    training.
+    Soft attention and the hybrid share their first phase, which is trained once. If the loss changes, the weights
+    before the change are also evaluated with the new phase's context ("switch"), to separate the effect of using one
+    region from the effect of training.
     """
     numerics, began = numerics_of(config.training), time.perf_counter()
     task = cached_task(config.data, config.seed, numerics.device)
     model = new_model(config, task)
-    earlier = get(config.prefix, progress, recorded=False) if config.prefix else None  # records have no weights
+    earlier = get(config.prefix, progress, recorded=False) if config.prefix else None  # recorded runs have no weights
     if earlier:
         model.load_state_dict(load_file(earlier.folder / WEIGHTS))
     trainer, switch = CaptionTrainer(config, model, task), {}
@@ -108,7 +108,7 @@ def new_model(config: CaptionRun, task: CaptionTask) -> Captioner:
 
 
 class CaptionTrainer:
-    """The last phase of a run: trains `model` in place, from the weights it has."""
+    """The last phase of a run: trains `model` in place from its current weights."""
 
     def __init__(self, config: CaptionRun, model: Captioner, task: CaptionTask) -> None:
         self.config, self.model, self.data = config, model, task.splits["train"]
@@ -130,11 +130,11 @@ class CaptionTrainer:
         self.scores: dict[str, CaptionScores] = {}  # of the last epoch that was measured
 
     def evaluate(self) -> dict[str, CaptionScores]:
-        """Scores of validation and test, with regions taken as the phase does at test time."""
+        """Validation and test scores with the phase's test-time context."""
         return {split: own.evaluate(self.model, self.phase.paradigm) for split, own in self.evaluators.items()}
 
     def train(self, checkpoint: Path | None = None, progress: Callable[[Row], None] | None = None) -> list[Row]:
-        """Train to the phase's end, from `checkpoint` if it exists; the history, a row per epoch."""
+        """Train to the end of the phase, resuming from `checkpoint` if it exists; return one row per epoch."""
         interval, saved = seconds_between(), time.monotonic()
         before = sum(phase.epochs for phase in self.config.phases[:-1])
         if checkpoint:
@@ -158,7 +158,7 @@ class CaptionTrainer:
         return self.rows
 
     def _epoch(self, epoch: int) -> float:
-        """Train on every caption once; mean cross-entropy per word, with drawn regions under hard attention."""
+        """Train on every caption once; return mean cross-entropy per word, with drawn regions under hard attention."""
         training = self.config.training
         draws = np.random.default_rng([self.config.seed, self.number, epoch])
         order = torch.from_numpy(draws.permutation(len(self.data.tokens)))
@@ -186,7 +186,7 @@ class CaptionTrainer:
         """The loss of the captions at `index`, their cross-entropy per word, and their number of words."""
         training, device = self.config.training, self.numerics.device
         tokens = trimmed(self.data.tokens[index]).to(device)
-        # As many draws as the longest caption has words, so that a caption's do not depend on who shares its batch.
+        # One draw per word of the longest caption, so that a caption's draws do not depend on the rest of its batch.
         shape = (len(index), self.data.tokens.shape[1] - 1)
         quantiles, guesses = (
             torch.from_numpy(draws.random(shape))[:, : tokens.shape[1] - 1].to(device) for _ in range(2)
@@ -205,7 +205,7 @@ class CaptionTrainer:
         return loss, entropy.detach(), int(real.sum())
 
     def _baseline(self, reward: Float[Tensor, "B T"], real: Bool[Tensor, "B T"]) -> Float[Tensor, " T"]:
-        """The moving average of the batches before, then brought up to date; a place's first batch sets its own."""
+        """The moving average before this batch, which is then added; a place's first batch is its own baseline."""
         length = reward.shape[1]
         batch = losses.next_baseline(torch.zeros_like(reward[0]), reward, real, 0.0)
         before = torch.where(self.baseline[:length].isnan(), batch, self.baseline[:length])
@@ -225,7 +225,7 @@ class CaptionTrainer:
 
 
 def _split_summary(scores: CaptionScores, task: CaptionTask, split: str) -> dict[str, Any]:
-    """Measures of a split; measures of objects and of phrases if there are any."""
+    """Measures of a split, including objects and phrases if there are any."""
     references, objects = task.splits[split].references, scores.objects
     measures: dict[str, Any] = {**scores.summary(references), "n": len(references), "n_objects": len(objects)}
     if (found := cider(scores.captions, references)) is not None:
@@ -240,12 +240,12 @@ def _split_summary(scores: CaptionScores, task: CaptionTask, split: str) -> dict
 
 
 def _examples(trainer: CaptionTrainer, task: CaptionTask) -> dict[str, np.ndarray]:
-    """Greedy captions of the first test pictures with the attention of each word, and generated pictures themselves."""
+    """Greedy captions of the first test pictures with the attention at each word, and the pictures if generated."""
     data, evaluator = task.splits["test"], trainer.evaluators["test"]
     with evaluating(trainer.model), trainer.numerics.autocasting():
         rows, found = next(evaluator.greedy(trainer.model, trainer.phase.paradigm, NUM_EXAMPLES))
     names = category_names(task)[found.tokens.cpu()].bool()  # (E, T, C)
-    is_generated = trainer.config.data.source == "scenes"  # photographs and their boxes are their owners'
+    is_generated = trainer.config.data.source == "scenes"  # photographs and their boxes are not ours to distribute
     boxes = [data.objects[row].box.numpy() if is_generated else np.zeros((0, 4)) for row in rows.tolist()]
     most = max(map(len, boxes))
     kept = {

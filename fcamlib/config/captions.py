@@ -1,4 +1,4 @@
-"""Captioning: what its results depend on, and the parameters that people set."""
+"""Captioning: configs of its results, and user parameters."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from fcamlib.paradigms import SCHEDULES
 
 
 class CaptionPhase(Frozen):
-    """One stretch of training with one loss, a fresh optimiser (Adam) and a fresh baseline."""
+    """A phase of training with one loss, a fresh optimiser (Adam) and a fresh baseline."""
 
     paradigm: Literal["soft", "hard"] = Field(description="soft, or hard by REINFORCE")
     epochs: Epochs = Field(description="passes over the training captions")
-    encoder_learning_rate: RateOrNone = Field(description="of the encoder; without effect on features")
-    decoder_learning_rate: Rate = Field(description="of everything else")
+    encoder_learning_rate: RateOrNone = Field(description="of the encoder; unused with frozen features")
+    decoder_learning_rate: Rate = Field(description="of all other weights")
 
     @property
     def steps(self) -> int:
-        """Epochs that the phase costs."""
+        """Epochs of the phase."""
         return self.epochs
 
 
 class CaptionModel(Frozen):
-    """Sizes of encoder and decoder. The paper's are the defaults; source: arXiv 2307.13421, experiments on MSCOCO."""
+    """Sizes of encoder and decoder; the defaults are the paper's. Source: arXiv 2307.13421, experiments on MSCOCO."""
 
     encoder: Literal["smallcnn", "features"] = Field("features", description="smallcnn, or frozen features")
-    region_dim: Layer = Field(512, description="numbers of a region of smallcnn")
+    region_dim: Layer = Field(512, description="features of a smallcnn region")
     attention_dim: Layer = Field(256, description="units of additive attention")
-    embedding_dim: Layer = Field(512, description="numbers of a word's vector")
+    embedding_dim: Layer = Field(512, description="features of a word")
     hidden_dim: Layer = Field(512, description="units of the LSTM")
-    state_sees: Literal["region", "word"] = Field("region", description="LSTM reads word and region, or word alone")
-    start_state: Literal["zero", "learned", "mean"] = Field("mean", description="LSTM's start; mean: mean region")
+    state_sees: Literal["region", "word"] = Field("region", description="LSTM input: word and region, or only the word")
+    start_state: Literal["zero", "learned", "mean"] = Field("mean", description="initial state; mean: of the regions")
 
 
 class CaptionTraining(Computing):
-    """How a captioning model is trained and read out."""
+    """Training and decoding of a captioning model."""
 
     batch_size: BatchSize = Field(100, description="captions per step")
     gradient_clip: float = Field(5.0, gt=0, description="largest norm of the gradient of all weights")
-    teacher_forcing: Share = Field(1.0, description="probability that a step reads the caption's own word")
-    baseline_momentum: float = Field(0.9, ge=0, lt=1, description="of the moving average of rewards, subtracted")
-    credit: Literal["caption", "rest"] = Field("caption", description="reward of a region: caption's, or its rest's")
+    teacher_forcing: Share = Field(1.0, description="probability that a step reads the given word")
+    baseline_momentum: float = Field(0.9, ge=0, lt=1, description="of the reward baseline, a moving average")
+    credit: Literal["caption", "rest"] = Field("caption", description="a region's reward: whole caption or rest of it")
     entropy_weight: RateOrNone = Field(0.0, description="weight of attention's entropy in the hard loss")
-    max_words: Words = Field(15, description="words after which decoding stops")
+    max_words: Words = Field(15, description="most words of a decoded caption")
 
 
 class CaptionRun(Config):
@@ -63,11 +63,11 @@ class CaptionRun(Config):
     model: CaptionModel
     phases: Some[CaptionPhase]
     training: CaptionTraining = CaptionTraining()
-    seed: Seed = Field(description="draws weights, batches and regions; of scenes also the pictures")
+    seed: Seed = Field(description="draws weights, batches and regions, and the pictures of scenes")
 
     @property
     def paradigm(self) -> str:
-        """Name of the schedule; phases of one loss count once, since every run has two."""
+        """Name of the schedule; two phases with the same loss are named once."""
         names = dict.fromkeys(phase.paradigm for phase in self.phases)
         return "hybrid" if tuple(names) == SCHEDULES["hybrid"].paradigms else "+".join(names)
 
@@ -78,15 +78,15 @@ class CaptionRun(Config):
 
     @property
     def prefix(self) -> CaptionRun | None:
-        """The run of all phases but the last, whose weights this one goes on from; None of a single phase."""
+        """The run of all phases but the last, from whose weights this one continues; None for a single phase."""
         return self.model_copy(update={"phases": self.phases[:-1]}) if len(self.phases) > 1 else None
 
 
 class CaptionGrid(TaskParameters, CaptionTraining, CaptionModel):
     """A grid of captioning runs: every paradigm with every seed.
 
-    All paradigms have two phases of the same lengths and learning rates, each with a fresh optimiser, and differ in
-    nothing but the loss: soft then soft, hard then hard, and the hybrid's soft then hard.
+    All paradigms have two phases with the same lengths and learning rates, each with a fresh optimiser, and differ
+    only in the loss: soft then soft, hard then hard, and for the hybrid soft then hard.
     """
 
     command: ClassVar[str] = "caption"
@@ -96,7 +96,7 @@ class CaptionGrid(TaskParameters, CaptionTraining, CaptionModel):
     paradigms: Some[Literal["soft", "hard", "hybrid"]] = Field(
         ("soft", "hard", "hybrid"), description="any of soft, hard, hybrid (soft, then hard)"
     )
-    seeds: Seeds = Field((0,), description="each draws weights, batches and regions; of scenes also the pictures")
+    seeds: Seeds = Field((0,), description="each draws weights, batches and regions, and the pictures of scenes")
     epochs: Epochs = Field(20, description="epochs of training")
     switch_epoch: int = Field(10, ge=0, description="epochs of the first phase")
     encoder_learning_rate: RateOrNone = Field(1e-5, description="of the encoder in the first phase")

@@ -1,6 +1,6 @@
-"""The data sources of this package, and the parameters of a grid on each where a user gives none.
+"""The data sources of this package, and the default parameters of a grid on each.
 
-The CIFAR networks are the paper's; sizes and epochs suit a laptop, and the paper's own stand in
+The CIFAR networks are the paper's; sizes and epochs suit a laptop, and the paper's own are in
 notebooks/profiles/paper.yaml.
 """
 
@@ -23,7 +23,7 @@ LIVING = tuple(
 
 
 def _training(rate: float, hard_rate: float, network: str, **more: Any) -> dict[str, Any]:
-    """Rates, networks, and whatever else a source has its own value for."""
+    """Learning rates, networks and other defaults of a source."""
     rates = {"learning_rates": (rate,), "hard_learning_rates": (hard_rate,)}
     networks = {"focus_network": network, "classification_network": network}
     return rates | networks | {"precision": "float32", "memory_layout": "contiguous"} | more
@@ -41,12 +41,12 @@ _KEYWORDS = _training(0.03, 0.03, "", epochs=8, batch_size=50, encoder="embeddin
     "num_train": 500, "num_validation": 200, "num_test": 500, "max_tokens": 12,
 }  # fmt: skip
 _MOTIFS = _training(0.05, 0.05, "conv1d", epochs=16, batch_size=30, precision="float64") | {
-    # of 0.02, 0.05 and 0.1 the best rate on validation series, with seeds 100 to 102
+    # the best of the rates 0.02, 0.05 and 0.1 on validation series, with seeds 100 to 102
     "window_length": 24, "num_segments": 5, "num_channels": 2, "num_classes": 3, "noise": 0.6, "distractors": 0.5,
     "num_train": 300, "num_validation": 100, "num_test": 300,
 }  # fmt: skip
 _CLOUDS = _training(0.02, 0.02, "mlp", epochs=12, batch_size=50, precision="float64") | {
-    # of 0.02, 0.05 and 0.1 the best rate on validation bags, with seed 100
+    # the best of the rates 0.02, 0.05 and 0.1 on validation bags, with seed 100
     "num_segments": 12, "num_features": 10, "num_classes": 3, "num_train": 400, "num_validation": 150, "num_test": 300,
 }  # fmt: skip
 _SERIES = _training(0.02, 0.01, "conv1d", epochs=30, batch_size=64)
@@ -57,7 +57,7 @@ _NUMBERS = ("num_segments", "num_classes", "num_train", "num_validation", "num_t
 _MADE_SERIES = (*_NUMBERS, "num_channels", "noise", "distractors")
 _FOLDER = "folder that holds train/<class>/ and test/<class>/ with pictures"
 _POST_FOLDER = "folder that holds dataset.json and post_id_divisions.json"
-_POST_FILE = "file with one JSON object a line, or of a folder with train.jsonl and test.jsonl"
+_POST_FILE = "file with one JSON object per line, or of a folder with train.jsonl and test.jsonl"
 _COCO_FOLDER = "folder that holds annotations/, train2014/ and val2014/"
 _MOSAICS, _TEXT = "fcamlib.data.mosaics:mosaic_task", "fcamlib.data.text:text_task"
 _CAPTIONS = "fcamlib.data.captions:caption_task"
@@ -96,7 +96,7 @@ for _kind, _source in {
 }.items():  # fmt: skip
     register_source(_kind, _source)
 
-CAPTIONS: dict[str, dict[str, Any]] = {  # the paper's, as far as its public scripts state them, are the defaults
+CAPTIONS: dict[str, dict[str, Any]] = {  # other defaults are the paper's, as far as its public scripts state them
     "scenes": {  # chosen on validation pictures, so that a run takes seconds
         "num_train": 150, "num_validation": 50, "num_test": 100, "max_objects": 1, "image_size": 56,
         "min_count": 1, "encoder": "smallcnn", "region_dim": 32, "attention_dim": 16, "embedding_dim": 32,
@@ -104,16 +104,16 @@ CAPTIONS: dict[str, dict[str, Any]] = {  # the paper's, as far as its public scr
         "encoder_learning_rate": 6e-3, "decoder_learning_rate": 6e-3, "later_encoder_learning_rate": 1e-3,
         "later_decoder_learning_rate": 1e-3, "batch_size": 20, "credit": "rest", "precision": "float64",
     },
-    "coco": {  # those that a notebook leaves at 0 or empty
+    "coco": {  # values for parameters that a notebook leaves at 0 or empty
         "num_validation": 5_000, "encoder": "features", "epochs": 20, "switch_epoch": 10, "batch_size": 100,
         "decoder_learning_rate": 1e-3, "later_decoder_learning_rate": 1e-5, "state_sees": "region", "credit": "caption",
     },
 }  # fmt: skip
-_FOCUS: dict[str, Any] = {  # nothing of a sweep looks at validation or test data; the paper's rates and epochs
+_FOCUS: dict[str, Any] = {  # a sweep does not use validation or test data; the rates and epochs are the paper's
     "num_validation": 1, "num_test": 1, "epochs": 100, "soft_learning_rate": 0.004, "lvml_learning_rate": 0.004,
     "hard_learning_rate": 0.01,
 }  # fmt: skip
-SWEEPS: dict[str, dict[str, Any]] = {  # the paper's are the defaults elsewhere
+SWEEPS: dict[str, dict[str, Any]] = {  # other defaults are the paper's
     "orthogonal": {"precision": "float64", "initial": "zero"},
     "digits": _FOCUS | {
         "epochs": 40, "soft_learning_rate": 0.02, "hard_learning_rate": 0.05, "lvml_learning_rate": 0.02,
@@ -128,11 +128,11 @@ _ABLATION: dict[str, Any] = {
     "paradigms": ("soft", "hard", "hybrid"), "num_train": 1_000, "num_validation": 500, "num_test": 1_000,
     "epochs": 20, "seeds": (0, 1, 2, 3, 4),
 }  # fmt: skip
-_SWITCHES = (  # data, its epochs, and those after which the hybrid switches
+_SWITCHES = (  # data, epochs, and the epochs at which the hybrid switches
     ("digits", 20, (1, 2, 3, 5, 10, 15, 19)), ("keywords", 8, (1, 2, 3, 4, 6, 7)),
     ("motifs", 16, (1, 2, 4, 6, 8, 10, 12, 15)), ("clouds", 12, (1, 2, 3, 4, 6, 9, 11)),
 )  # fmt: skip
-STUDIES: dict[str, dict[str, Any]] = {  # those that are kept with the source, by the names that `fcam study` takes
+STUDIES: dict[str, dict[str, Any]] = {  # recorded studies, by the names that `fcam study` accepts
     "scale": {"num_segments": (5, 20, 100, 1_000, 5_000), "epochs": 40, "seeds": (0, 1, 2)},
     "capacities": {**_ABLATION, **_CHOSEN, "focus_networks": _NETWORKS, "classification_networks": _NETWORKS},
     "switches": {**_ABLATION, **_CHOSEN, "soft_shares": (0.1, 0.25, 0.5, 0.75, 0.9)},

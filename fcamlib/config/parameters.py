@@ -1,8 +1,8 @@
-"""Flat parameters, as people set them in a notebook, a profile or a shell, and the configs that they make.
+"""Flat parameters, as users set them in a notebook, a profile or a shell, and the configs made from them.
 
-Each parameter belongs to the task (`num_segments`), or to one of the classes here (`epochs`); all are declared
-once, with range and sentence. One that is left out takes its data source's default (`fcamlib.config.defaults`); so does
-one that is 0 or empty, where the source has a default.
+Each parameter belongs to the task (`num_segments`) or to one of the classes here (`epochs`) and is declared once, with
+range and description. A parameter that is left out takes the default of its data source (`fcamlib.config.defaults`); so
+does one that is 0 or empty, if the source has a default.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ from fcamlib.errors import UserError, one_line, shown, unknown_name
 from fcamlib.paradigms import SCHEDULES
 
 log = logging.getLogger(__name__)
-PROFILES = Path("notebooks/profiles")  # in a source checkout: profiles that go by their name
+PROFILES = Path("notebooks/profiles")  # profiles that can be given by name, in a source checkout
 P = TypeVar("P", bound="Parameters")
 Called = Mapping[str, str]  # field -> the name that the user knows it by
 
 
 def is_empty(value: Any, default: Any = None) -> bool:
-    """Whether a value stands for the data source's default: "", an empty list, or 0 in place of a number."""
+    """Whether a value means the data source's default: "", an empty list, or 0 for a number."""
     zero = () if isinstance(default, tuple) else ("0", "0.0")
     return shown(value).strip() in ("", "[]", "()", *zero)
 
 
 class Parameters(Frozen):
-    """Parameters of one kind of result, checked; a list names each value once."""
+    """Validated parameters of one kind of result; lists contain each value once."""
 
-    fixed: ClassVar[tuple[str, ...]] = ()  # fields that are no parameters here
+    fixed: ClassVar[tuple[str, ...]] = ()  # fields that are not parameters here
 
     @classmethod
     def known(cls, dataset: Any = None) -> dict[str, FieldInfo]:
-        """Name -> field of each parameter that may be given."""
+        """Name -> field of each allowed parameter."""
         return dict(cls.model_fields)
 
     @classmethod
     def of(cls: type[P], parameters: Mapping[str, Any], called: Called | None = None) -> P:
-        """Parameters as text or values, checked; the first fault is one sentence (`UserError`)."""
+        """Validate parameters given as text or values; the first error becomes one sentence (`UserError`)."""
         found: P = checked(cls, parameters, called)
         for name, why in found.idle():
             if not is_empty(parameters.get(name, 0)):
@@ -70,7 +70,7 @@ class Parameters(Frozen):
         return found
 
     def idle(self) -> Iterable[tuple[str, str]]:
-        """Parameters that cannot have an effect beside the others, and why."""
+        """Parameters that have no effect given the others, and why."""
         return ()
 
     @model_validator(mode="after")
@@ -85,7 +85,7 @@ class Parameters(Frozen):
 
 
 def find_source(dataset: Any, sources: Mapping[str, Source]) -> Source:
-    """The source of `dataset` among `sources`; `UserError` where there is none, or no path behind it."""
+    """The source of `dataset` among `sources`; `UserError` if it is unknown or its path is missing."""
     kind, colon, path = str(dataset).partition(":")
     found = sources.get(kind)
     if found is None or not (bool(path and found.path) if colon else found.optional or not found.path):
@@ -95,18 +95,18 @@ def find_source(dataset: Any, sources: Mapping[str, Source]) -> Source:
 
 
 def task_on(dataset: str, fields: Mapping[str, Any] | None = None) -> Any:
-    """The task of a data source, with the fingerprint of a user's data, which have to lie there."""
+    """The task of a data source, with the fingerprint of a user's data, which must exist."""
     model = find_source(dataset, SOURCES).task
     task: Task = checked(model, {**(fields or {}), "source": dataset}, {"source": "dataset"})
     return task.model_copy(update={"fingerprint": task.current_fingerprint()})
 
 
 class TaskParameters(Parameters):
-    """Parameters of what is trained on a data source: those of its task, and those of the class."""
+    """Parameters of training on a data source: those of its task and those of the class."""
 
-    command: ClassVar[str]  # whose data sources are meant
-    usual: ClassVar[str] = "digits"  # data source where none is given
-    own_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # by source, beside the source's own
+    command: ClassVar[str]  # the command whose data sources are allowed
+    usual: ClassVar[str] = "digits"  # default data source
+    own_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # by source, in addition to the source's own
 
     task: Task
 
@@ -117,12 +117,12 @@ class TaskParameters(Parameters):
 
     @classmethod
     def sources(cls) -> dict[str, Source]:
-        """The data sources that these parameters are for, by kind."""
+        """The data sources allowed for these parameters, by kind."""
         return {kind: source for kind, source in SOURCES.items() if cls.command in source.task.commands}
 
     @classmethod
     def known(cls, dataset: Any = None) -> dict[str, FieldInfo]:
-        """Name -> field of each parameter that the data source has."""
+        """Name -> field of each parameter of the data source."""
         source = find_source(dataset or cls.usual, cls.sources())
         fields = {"dataset": Task.model_fields["source"]} | source.task.model_fields | cls.model_fields
         without = {"source", "fingerprint", "task", *source.without, *cls.fixed}
@@ -132,7 +132,7 @@ class TaskParameters(Parameters):
 
     @classmethod
     def defaults(cls, kind: str) -> dict[str, Any]:
-        """What a source takes where a parameter is left out."""
+        """The defaults of a source."""
         fields = {**SOURCES[kind].task.model_fields, **cls.model_fields}
         values = {**SOURCES[kind].defaults, **cls.own_defaults.get(kind, {})}
         return {name: value for name, value in values.items() if name in fields}
@@ -156,12 +156,12 @@ class TaskParameters(Parameters):
 
     @classmethod
     def _task_fields(cls, fields: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields of the task, with those that follow from other parameters."""
+        """Fields of the task, including those that follow from other parameters."""
         return fields
 
     @classmethod
     def _foreign(cls, name: str, dataset: str, known: Iterable[str]) -> str:
-        """The sentence for a parameter that the data source does not have."""
+        """The message for a parameter that the data source does not have."""
         others = {kind: s for kind, s in cls.sources().items() if name in cls.known(f"{kind}:x" if s.path else kind)}
         if not others:
             return unknown_name(name, known)
@@ -170,7 +170,7 @@ class TaskParameters(Parameters):
 
 
 def require_two_phases(switch: int, epochs: int, said: str = "") -> None:
-    """Refuse a switch, `said` by the user, that leaves one of two phases without an epoch."""
+    """Refuse a switch that leaves one of two phases without an epoch; `said` is the user's parameter."""
     if not 0 < switch < epochs:
         said = said or f"switch_epoch={switch}"
         raise UserError(f"{said} with epochs={epochs} leaves a phase without an epoch: give each at least one.")
@@ -187,7 +187,7 @@ class Grid(TaskParameters, Training, Optimizer):
     seeds: Seeds = Field((0,), description="each draws instances, initial weights and batch order")
     epochs: Epochs = Field(20, description="epochs of training")
     switch_epoch: int = Field(0, ge=0, description="hybrid: epochs of its first phase; default half")
-    learning_rates: Rates = Field((0.05,), description="several are compared on validation")
+    learning_rates: Rates = Field((0.05,), description="if several, the best on validation data is used")
     hard_learning_rates: Rates = Field((0.05,), description="learning rates of the hybrid's second phase")
     search_epochs: int = Field(0, ge=0, description="epochs after which learning rates are compared; default all")
     focus_network: str = Field("mlp", description="name of the focus network, or mlp:DEPTHxWIDTH")
@@ -205,14 +205,14 @@ class Grid(TaskParameters, Training, Optimizer):
 
     @property
     def schedules(self) -> list[str]:
-        """Those of the paradigms that have two phases."""
+        """The paradigms with two phases."""
         return [name for name in self.paradigms if name in SCHEDULES]
 
     def idle(self) -> Iterable[tuple[str, str]]:
         if not self.schedules:
             yield from ((name, "it belongs to the hybrid") for name in ("switch_epoch", "hard_learning_rates"))
         if max(len(self.learning_rates), len(self.hard_learning_rates)) == 1:
-            yield "search_epochs", "there is one learning rate alone"
+            yield "search_epochs", "there is only one learning rate"
         if self.optimizer == "adam":
             yield "momentum", "it belongs to SGD"
 
@@ -226,7 +226,7 @@ class Grid(TaskParameters, Training, Optimizer):
         ]
 
     def model(self, focus: str, classifier: str) -> Model:
-        """Networks by name; of text the smaller focus network suits a transformer, which is large itself."""
+        """Networks by name; for text, a transformer gets the smaller focus network by default."""
         focus = focus or ("text50" if self.encoder == "transformer" else "text200")
         classifier = classifier or "text200"
         for name, network in (("focus_network", focus), ("classification_network", classifier)):
@@ -235,7 +235,7 @@ class Grid(TaskParameters, Training, Optimizer):
         return Model(focus=focus, classifier=classifier, encoder=encoder)
 
     def phases(self, schedule: str, share: float = 0.0, rates: tuple[float, ...] = ()) -> tuple[Phase, ...]:
-        """The phases of a schedule; with a share of the epochs in the first of two, or the same rates in both."""
+        """The phases of a schedule, optionally with a given share of epochs in the first, or with given rates."""
         first_rates, second_rates = rates or self.learning_rates, rates or self.hard_learning_rates
         if schedule not in SCHEDULES:
             return (self._phase(schedule, self.epochs, first_rates),)
@@ -258,17 +258,17 @@ class StudyGrid(Grid):
     )  # fmt: skip
 
     num_segments: Several[Annotated[int, Field(ge=2, le=100_000)]] = Field(
-        (), description="segments of an instance, each number a task"
+        (), description="numbers of segments, one task each"
     )
     focus_networks: Names = Field((), description="focus networks, such as linear,mlp:1x32,cnn:2x8:layer")
-    classification_networks: Names = Field((), description="classification networks, each with each focus network")
+    classification_networks: Names = Field((), description="classification networks, combined with each focus network")
     soft_shares: Some[Annotated[float, Field(gt=0, lt=1)]] = Field(
-        (0.5,), description="hybrid: shares of the epochs in its first phase, each trained"
+        (0.5,), description="hybrid: shares of the epochs in its first phase"
     )
     each_learning_rate: Several[Rate] = Field(
-        (), description="rates of all phases, each trained and kept, in their place"
+        (), description="learning rates to train separately; each replaces the rates of all phases"
     )
-    evaluate_every: Epochs = Field(1_000_000, description="epochs between evaluations; default: each phase's end alone")
+    evaluate_every: Epochs = Field(1_000_000, description="epochs between evaluations; default: only at phase ends")
 
     @classmethod
     def known(cls, dataset: Any = None) -> dict[str, FieldInfo]:
@@ -294,7 +294,7 @@ class StudyGrid(Grid):
             yield from ((f"{which}learning_rates", "each_learning_rate takes its place") for which in ("", "hard_"))
 
     def config(self, **changed: Any) -> Study:
-        """The study; `changed` holds other values of some parameters, such as `soft_shares=(0.5,)`."""
+        """The study; `changed` overrides parameters, such as `soft_shares=(0.5,)`."""
         if changed:
             return self.model_copy(update=changed).config()
         focus = self.focus_networks or (self.focus_network,)
@@ -322,14 +322,14 @@ class Folds(Parameters, Comparison):
     repeats: int = Field(0, ge=0, le=1_000, description="repeated cross-validations; default the file's, else 5")
 
     def config(self) -> CrossValidation:
-        """What is computed; of a file with folds, as many repeats as it names."""
+        """The cross-validation; the default number of repeats is the file's, else 5."""
         kind, _, path = self.dataset.partition(":")
         if kind != "bags" or not path:
             raise UserError(f"dataset='{shown(self.dataset)}' cannot be cross-validated: give bags:PATH.")
         named, folds = import_module(SOURCES[kind].loader.split(":")[0]).num_repeats_and_folds(self.dataset)
         if named and self.repeats > named:
             raise UserError(
-                f"repeats={self.repeats} is more than dataset='{shown(self.dataset)}' has: give at most {named}."
+                f"repeats={self.repeats} exceeds the repeats in dataset='{shown(self.dataset)}': give at most {named}."
             )
         fingerprint = task_on(self.dataset).fingerprint
         repeats = self.repeats or named or 5
@@ -337,17 +337,17 @@ class Folds(Parameters, Comparison):
 
 
 def profile_file(profile: str) -> Path:
-    """The file of a profile that is given by its name, one of those in `PROFILES`, or by its path."""
+    """The file of a profile given by its name in `PROFILES` or by its path."""
     for path in (PROFILES / f"{profile}.yaml", Path(profile)):
         if path.is_file():
             return path
     known = ", ".join(sorted(path.stem for path in PROFILES.glob("*.yaml")))
     known = f"choose {known}, or " if known else ""
-    raise UserError(f"the profile '{shown(profile)}' is missing: {known}give the path of a YAML file of parameters.")
+    raise UserError(f"the profile '{shown(profile)}' does not exist: {known}give the path of a YAML file.")
 
 
 def grids(path: Path) -> list[dict[str, Any]]:
-    """The parameters of each document of a profile."""
+    """The parameters in each document of a profile."""
     try:
         contents = read_yaml(path.read_text("utf-8"))
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Results: what their numbers depend on. The hash of a config's JSON names the result's folder in the store."""
+"""Configs of results: everything on which their numbers depend. The hash of a config names the result's folder."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from fcamlib.config.tasks import Frozen, Some, task_of
 from fcamlib.errors import UserError, explain
 from fcamlib.paradigms import PAPER, PARADIGMS, SCHEDULES
 
-COMPARED = (*PAPER, "hybrid")  # what a grid trains where nothing is said
+COMPARED = (*PAPER, "hybrid")  # paradigms of a grid by default
 REFERENCES = ("abmil", "gated-abmil")  # from the library torchmil
 METHODS = (*COMPARED, *REFERENCES)
 
 
 def installed_methods() -> tuple[str, ...]:
-    """The methods of a cross-validation that can be computed here."""
+    """The methods of a cross-validation that are installed."""
     return METHODS if find_spec("torchmil") else COMPARED
 
 
 def among(names: Callable[[], Iterable[str]]) -> AfterValidator:
-    """Check that a name is one of `names()`, which may grow by registration."""
+    """Check that a name is one of `names()`, which registration can extend."""
 
     def check(value: str) -> str:
         *known, last = names()
@@ -58,7 +58,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Seeds = Some[Seed]
 Rates = Some[Rate]
 
-# --- how it is trained ------------------------------------------------------------------------------------------------
+# --- training ---------------------------------------------------------------------------------------------------------
 
 
 class Momentum(Frozen):
@@ -74,11 +74,11 @@ class Optimizer(Momentum):
 
 
 class Phase(Optimizer):
-    """One stretch of training with one loss and a fresh optimiser."""
+    """A phase of training with one loss and a fresh optimiser."""
 
     paradigm: Paradigm = Field(description="training loss of the phase")
     epochs: Epochs = Field(description="passes over the training instances")
-    learning_rates: Some[Annotated[float, Field(gt=0)]] = Field(description="the best on validation is kept")
+    learning_rates: Some[Annotated[float, Field(gt=0)]] = Field(description="the best on validation data is used")
     search_epochs: int = Field(0, ge=0, description="epochs after which learning rates are compared; 0 means all")
 
     @property
@@ -92,12 +92,12 @@ class Phase(Optimizer):
 
     @property
     def steps(self) -> int:
-        """Epochs that the phase costs, with those of the learning rates that lose."""
+        """Epochs of the phase, including those of rejected learning rates."""
         return (len(self.learning_rates) - 1) * self.compared_after + self.epochs
 
 
 class Model(Frozen):
-    """Networks by name, see `fcamlib.networks` and `fcamlib.encoders`."""
+    """Networks by name; see `fcamlib.networks` and `fcamlib.encoders`."""
 
     focus: str = Field(description="focus network")
     classifier: str = Field(description="classification network")
@@ -105,12 +105,12 @@ class Model(Frozen):
 
     @model_serializer(mode="wrap")
     def _without_absent_encoder(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        """Leave an absent encoder out, so that it does not count in the hash."""
+        """Leave an absent encoder out, so that it does not enter the hash."""
         return {name: value for name, value in handler(self).items() if name != "encoder" or value}
 
 
 class Computing(Frozen):
-    """How the numbers are computed. Nothing here is picked by what a machine does faster."""
+    """Numerical settings. None of them adapts to the speed of the machine."""
 
     batch_size: BatchSize = Field(256, description="instances per step")
     precision: Precision = Field("float32", description="float64, float32, tfloat32 (on a GPU) or bfloat16 (autocast)")
@@ -120,14 +120,14 @@ class Computing(Frozen):
 
 
 class Training(Computing):
-    """How a model of segments is trained."""
+    """Training of a model of segments."""
 
     memory_layout: Layout = Field("channels_last", description="of pictures: channels_last or contiguous")
-    keep: Literal["last", "best"] = Field("last", description="a phase's last weights, or its best on validation")
+    keep: Literal["last", "best"] = Field("last", description="keep a phase's last weights, or its best on validation")
 
 
 class Comparison(Frozen):
-    """What a cross-validation trains on each fold."""
+    """Training of a cross-validation on each fold."""
 
     methods: Some[Method] = Field(
         default_factory=installed_methods, description=f"any of {', '.join(METHODS)}; default all installed"
@@ -137,17 +137,17 @@ class Comparison(Frozen):
     batch_size: BatchSize = Field(16, description="bags per step")
 
 
-# --- what is stored ---------------------------------------------------------------------------------------------------
+# --- configs of stored results ----------------------------------------------------------------------------------------
 
 
 KINDS: dict[Any, type[Config]] = {}  # field `kind` -> class of a config.json
 
 
 class Config(Frozen):
-    """What a stored result depends on.
+    """Base of the configs that define stored results.
 
     A class other than `Run` has a field `kind: Literal["..."] = "..."`, by which `read` finds it. `compute` names the
-    function that computes the result, "module:function"; it is imported when it is called.
+    function that computes the result, "module:function"; it is imported when called.
     """
 
     compute: ClassVar[str]
@@ -156,28 +156,28 @@ class Config(Frozen):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Make the class known to `read`."""
+        """Register the class for `read`."""
         KINDS.setdefault(cls.model_fields["kind"].default if "kind" in cls.model_fields else None, cls)
 
     @property
     def digest(self) -> str:
-        """sha256 of the canonical JSON of what the result depends on."""
+        """sha256 of the canonical JSON of the portable config."""
         content = self.portable.model_dump(mode="json")
         return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     @property
     def name(self) -> str:
-        """Folder of the result: readable, ending in the first 8 hex digits of `digest`."""
+        """Name of the result's folder: readable, ending in the first 8 hexadecimal digits of `digest`."""
         return f"{self.label.format(self)}-{self.digest[:8]}"
 
     @property
     @abstractmethod
     def steps(self) -> int:
-        """Epochs, or trainings, that computing takes."""
+        """Number of epochs or trainings in the computation."""
 
     @property
     def portable(self) -> Any:
-        """The same without what only one machine knows, such as where a folder lies."""
+        """The same config without machine-specific paths."""
 
         def moved(value: Any) -> Any:
             return tuple(map(moved, value)) if isinstance(value, tuple) else getattr(value, "portable", value)
@@ -194,17 +194,17 @@ class Run(Config):
     model: Model
     phases: Some[Phase]
     training: Training = Training()
-    seed: Seed = Field(description="draws mosaics, initial weights and the order of batches")
+    seed: Seed = Field(description="draws mosaics, initial weights and batch order")
 
     @property
     def paradigm(self) -> str:
-        """Name of the schedule: that of the only phase, "hybrid" for soft then hard, otherwise joined by "+"."""
+        """Name of the schedule: the loss of the only phase, "hybrid" for soft then hard, otherwise joined by "+"."""
         names = tuple(phase.paradigm for phase in self.phases)
         return next((name for name, schedule in SCHEDULES.items() if schedule.paradigms == names), "+".join(names))
 
     @property
     def aggregation(self) -> str:
-        """How the trained model predicts: as the paradigm of its last phase does."""
+        """Prediction rule of the trained model: the paradigm of its last phase."""
         return self.phases[-1].paradigm
 
     @property
@@ -220,7 +220,7 @@ class Study(Config):
     label: ClassVar[str] = "study-{0.tasks[0].slug}-{0.shape}"
     group: ClassVar[str] = "studies"
     kind: Literal["study"] = "study"
-    tasks: Some[GridTask] = Field(description="what is trained and tested on")
+    tasks: Some[GridTask] = Field(description="data sets for training and testing")
     models: Some[Model] = Field(description="focus and classification networks")
     schedules: Some[tuple[Phase, ...]] = Field(description="phases of training")
     seeds: Seeds = Field(description="each draws data, initial weights and batch order")
@@ -232,7 +232,7 @@ class Study(Config):
         return f"{len(self.tasks) * len(self.models) * len(self.schedules)}x{len(self.seeds)}"
 
     def runs(self) -> Iterator[Run]:
-        """The runs, those on the same data one after another."""
+        """The runs, grouped by data."""
         for task, seed, model, phases in product(self.tasks, self.seeds, self.models, self.schedules):
             yield Run(data=task, model=model, phases=phases, training=self.training, seed=seed)
 
@@ -245,8 +245,8 @@ class Study(Config):
 class CrossValidation(Config, Comparison):
     """Every method on every fold of every repeat, all with the same splits, encoder, optimiser and selection.
 
-    On each fold each learning rate trains from the same weights; the one whose best epoch has the highest validation
-    accuracy (then the lowest validation loss) is kept, with the weights of that epoch.
+    On each fold all learning rates start from the same weights; the one with the highest validation accuracy at its
+    best epoch (ties: lowest validation loss) is kept, with the weights of that epoch.
     """
 
     compute: ClassVar[str] = "fcamlib.crossval:cross_validation"
@@ -256,13 +256,13 @@ class CrossValidation(Config, Comparison):
     source: str = Field(description="bags:PATH")
     fingerprint: str = Field(description="sha256 of the file")
     repeats: int = Field(ge=1, le=1_000, description="repeated cross-validations")
-    folds: int = Field(ge=2, le=1_000, description="folds of each")
+    folds: int = Field(ge=2, le=1_000, description="folds per repeat")
     validation_share: float = Field(0.2, gt=0, lt=1, description="share of the training bags held out")
     threads: Threads = 1
 
     @property
     def portable(self) -> Any:
-        """The same with the data source without its path."""
+        """The same config without the path of the data source."""
         return self.model_copy(update={"source": portable_source(self.source)})
 
     @property
@@ -277,16 +277,16 @@ class CrossValidation(Config, Comparison):
 
 
 def read(content: bytes) -> Config:
-    """The config that a config.json holds, its class by the field `kind`; `UserError` says what is wrong with it."""
+    """The config in a config.json; the field `kind` gives its class. Raises `UserError` if it is invalid."""
     load_plugins()
-    model: type[Config] = Run  # refuses what is no JSON or of an unknown kind
+    model: type[Config] = Run  # refuses invalid JSON and unknown kinds
     with suppress(ValueError, RecursionError, AttributeError, TypeError):
         model = KINDS.get(json.loads(content).get("kind"), Run)
     return checked(model, content)
 
 
 def checked(model: Any, values: Any, called: Mapping[str, str] | None = None) -> Any:
-    """An instance of `model` from values or JSON; the first fault is one sentence (`UserError`)."""
+    """An instance of `model` from values or JSON; the first error becomes one sentence (`UserError`)."""
     try:
         return model.model_validate_json(values) if isinstance(values, bytes) else model.model_validate(dict(values))
     except ValidationError as error:

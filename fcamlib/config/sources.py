@@ -1,7 +1,7 @@
-"""Data sources and networks by name: `kind:PATH` for a user's own data, and what other packages register.
+"""Data sources and networks by name: built-in ones, `kind:PATH` for a user's own data, and registered ones.
 
-A module that the environment variable FCAM_PLUGINS names (several: comma-separated) is imported before parameters
-or configs are read; it calls `register_source`, `fcamlib.networks.register` or `fcamlib.paradigms.register`.
+Modules named in the environment variable FCAM_PLUGINS (comma-separated) are imported before parameters or configs are
+read; they call `register_source`, `fcamlib.networks.register` or `fcamlib.paradigms.register`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Source:
 
     task: Any  # class of `fcamlib.config.tasks` that describes the data
     loader: str  # "module:function", called with a task and a seed; imported when data are drawn
-    title: str  # what the data are, in a few words
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # parameter -> value where a user gives none
-    path: str = ""  # what the PATH of `kind:PATH` is; empty: the source takes none
-    optional: bool = False  # whether the source goes without a path too
+    title: str  # the data in a few words
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # parameter -> default value
+    path: str = ""  # description of PATH in `kind:PATH`; empty: the source takes none
+    optional: bool = False  # whether the path may be left out
     without: tuple[str, ...] = ()  # parameters of the task or the training that have no effect on this source
 
 
@@ -39,12 +39,12 @@ SOURCES: dict[str, Source] = {}
 
 
 def register_source(kind: str, source: Source) -> None:
-    """Make a source known to the command line, notebooks, profiles and the store; a name that is taken is replaced."""
+    """Register a source for the command line, notebooks, profiles and the store; an existing name is replaced."""
     SOURCES[kind] = source
 
 
 def load_plugins() -> None:
-    """Import the modules that FCAM_PLUGINS names, from the working folder too."""
+    """Import the modules named in FCAM_PLUGINS, also from the working folder."""
     names = [name.strip() for name in os.environ.get("FCAM_PLUGINS", "").split(",") if name.strip()]
     if names and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -56,15 +56,15 @@ def load_plugins() -> None:
 
 
 def written(kinds: Mapping[str, Source]) -> list[str]:
-    """Sources as a user writes them: digits, folder:PATH."""
+    """Sources as a user writes them, such as digits or folder:PATH."""
     bare = [kind for kind, source in kinds.items() if not source.path or source.optional]
     return bare + [f"{kind}:PATH" for kind, source in kinds.items() if source.path]
 
 
 def portable_source(source: str) -> str:
-    """The data source without the part of a path that only one machine knows."""
+    """The data source without the machine-specific part of its path."""
     kind, colon, path = source.partition(":")
-    if kind == "hatexplain":  # one data set wherever it lies, told apart by its fingerprint
+    if kind == "hatexplain":  # the same data set wherever it is stored; the fingerprint identifies it
         return kind
     return f"{kind}:{Path(path).name}" if colon else source
 
@@ -80,9 +80,9 @@ def short_source(source: str) -> str:
 
 
 def source_path(source: str) -> Path:
-    """The file or folder of a `kind:PATH` source: as given, else inside the data folder; without a path, the latter.
+    """The file or folder of a `kind:PATH` source: PATH itself, or PATH (without one, the kind) in the data folder.
 
-    Raises `DataError` in one sentence where neither exists.
+    Raises `DataError` with one sentence if neither exists.
     """
     kind, colon, path = source.partition(":")
     if not colon:
@@ -96,7 +96,7 @@ def source_path(source: str) -> Path:
             candidates += sorted(paths.data_dir().glob(f"*/{glob.escape(given.name)}"))
         found = [place for place in candidates if (place.is_dir() if is_folder else place.exists())]
     except (OSError, RuntimeError, ValueError) as error:  # a name too long, an unknown ~user, a NUL in the name
-        raise DataError(f"dataset='{shown(source)}' names no path that can be looked up ({error}).") from None
+        raise DataError(f"dataset='{shown(source)}' does not name a valid path ({error}).") from None
     if found:
         return found[0]
     looked = " nor ".join(f"'{shown(place)}'" for place in candidates)
@@ -106,13 +106,13 @@ def source_path(source: str) -> Path:
     )
 
 
-OUTSIDE: list[str] = []  # networks that `fcamlib.networks.register` added, which may be named with every task
+OUTSIDE: list[str] = []  # networks added by `fcamlib.networks.register`, allowed with every task
 _SHAPE = re.compile(r"(mlp|cnn):([1-9]\d{0,5})x([1-9]\d{0,5})(?::(batch|layer))?")
 
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """What a name such as `mlp:2x64:layer` says: `depth` hidden layers of `width` units or filters, normalised."""
+    """A parsed name such as `mlp:2x64:layer`: `depth` hidden layers of `width` units or filters, normalised."""
 
     kind: str
     depth: int
@@ -121,10 +121,10 @@ class NetworkShape:
 
 
 def network_shape(name: str, field: str = "network") -> NetworkShape:
-    """Depth, width and normalisation in a name; `UserError` where it is wrong."""
+    """Parse depth, width and normalisation from a name; `UserError` if it is invalid."""
     found = _SHAPE.fullmatch(name)
     if found is None:
-        form = "write KIND:DEPTHxWIDTH, and :batch or :layer after it for a normalisation"
+        form = "write KIND:DEPTHxWIDTH, optionally followed by :batch or :layer"
         raise UserError(f"{field}='{shown(name)}' is not understood: {form}, such as mlp:2x64 or mlp:2x64:layer.")
     kind, depth, width, norm = found.groups(default="")
     for word, value, most in (("depth", int(depth), 32), ("width", int(width), 8_192)):
@@ -134,7 +134,7 @@ def network_shape(name: str, field: str = "network") -> NetworkShape:
 
 
 def require_network(field: str, name: str, known: Sequence[str], shapes: Sequence[str] = ("mlp", "cnn")) -> None:
-    """Refuse the name of a network that is neither known or registered nor a shape."""
+    """Refuse the name of a network that is not known, registered or a shape."""
     kind, colon, _ = name.partition(":")
     if colon and kind in shapes:
         network_shape(name, field)

@@ -1,6 +1,6 @@
-"""Tasks: what a model is trained and tested on, one frozen class for each domain; and values that arrive as text.
+"""Tasks, which describe the data of a model: one frozen class per domain; and values that arrive as text.
 
-A field is declared here once: its range and its sentence serve the command line, notebooks, profiles and the store.
+Each field is declared once: its range and description serve the command line, notebooks, profiles and the store.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from fcamlib.config.sources import SOURCES, load_plugins, portable_source, short_source
 from fcamlib.errors import UserError, explain, shown
 
-IDENTITY = "fcamlib.data.identity"  # imported where a user's data are looked at, the one place where a config does
-LONGEST_TEXT = 1_000_000  # characters of YAML that are read
-DEEPEST = 20  # nested lists and mappings
+IDENTITY = "fcamlib.data.identity"  # imported only to read a user's data; nothing else in a config does so
+LONGEST_TEXT = 1_000_000  # limit of characters in a YAML text
+DEEPEST = 20  # limit of nested lists and mappings
 
 
 class _Reader(yaml.BaseLoader):
-    """YAML whose values stay text, without what makes small files large or ambiguous."""
+    """YAML with text values, without aliases, deep nesting and repeated names."""
 
     depth = 0
 
@@ -45,7 +45,7 @@ class _Reader(yaml.BaseLoader):
 
 
 def read_yaml(text: str) -> list[Any]:
-    """The documents of a YAML text, values as text: a class may be called 01 or no. `ValueError` says what is wrong."""
+    """The documents of a YAML text, with values as text, since a class may be called 01 or no. Raises `ValueError`."""
     if len(text) > LONGEST_TEXT:
         raise ValueError(f"it is longer than {LONGEST_TEXT:,} characters")
     try:
@@ -55,7 +55,7 @@ def read_yaml(text: str) -> list[Any]:
 
 
 def as_list(value: Any) -> Any:
-    """Text from a shell or papermill as a list: "[0, 1]", "0,1" or "0"; a single number is a list of one."""
+    """A list from shell or papermill text: "[0, 1]", "0,1" or "0"; a single number becomes a list of one."""
     if isinstance(value, str):
         try:
             found = read_yaml(value)[0] if value.strip().startswith("[") else value.split(",")
@@ -76,45 +76,45 @@ Words = Annotated[int, Field(ge=1, le=1_000)]
 
 
 class Frozen(BaseModel):
-    """Base of all configurations: immutable, unknown fields refused; a class of pictures may be called 0."""
+    """Base of all configurations: immutable, without unknown fields; numbers are accepted as text (class 0)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 
 
 def require_distinct(model: BaseModel) -> None:
-    """Refuse a list that names a value twice."""
+    """Refuse a list that contains a value twice."""
     for name, values in model:
         if isinstance(values, tuple) and len(set(values)) < len(values):
-            raise UserError(f"{name}={shown(','.join(map(str, values)))} names a value twice: give each once.")
+            raise UserError(f"{name}={shown(','.join(map(str, values)))} contains a value twice: give each once.")
 
 
 class Task(Frozen):
-    """A data source, and how instances are made of it.
+    """A data source, and how instances are made from it.
 
-    A subclass outside this package adds its fields, and is registered with `fcamlib.config.register_source`.
+    Subclasses outside this package add fields and are registered with `fcamlib.config.register_source`.
     """
 
     commands: ClassVar[tuple[str, ...]] = (
         "grid",
         "study",
-    )  # whose parameters hold the task: grid, study, sweep, caption
+    )  # whose parameters include the task: grid, study, sweep, caption
     noun: ClassVar[str] = "instances"
-    networks: ClassVar[tuple[str, ...]] = ("mlp", "linear")  # those that fit, by name
-    shapes: ClassVar[tuple[str, ...]] = ("mlp",)  # those that fit, with depth and width
+    networks: ClassVar[tuple[str, ...]] = ("mlp", "linear")  # networks that fit, by name
+    shapes: ClassVar[tuple[str, ...]] = ("mlp",)  # networks that fit, by depth and width
     encoders: ClassVar[tuple[str, ...]] = ()
-    generated: ClassVar[dict[str, dict[str, int]]] = {}  # kind of source -> least sizes, which are 0 for a user's file
+    generated: ClassVar[dict[str, dict[str, int]]] = {}  # kind of source -> least sizes; they are 0 for a user's file
 
     source: str = Field(max_length=4_096, description="name of the data source, or kind:PATH")
     fingerprint: str = Field("", description="sha256 of the user's own data")
 
     @property
     def kind(self) -> str:
-        """The source's name without a path."""
+        """The name of the source without a path."""
         return self.source.split(":", 1)[0]
 
     @property
     def portable(self) -> Any:
-        """The same without what only one machine knows: a user's data count by name and content."""
+        """The same task without machine-specific paths: a user's data are identified by name and content."""
         return self.model_copy(update={"source": portable_source(self.source)})
 
     @property
@@ -124,18 +124,18 @@ class Task(Frozen):
 
     @property
     def described(self) -> str:
-        """Size of the task in words, as titles show it behind the source's name."""
+        """Size of the task in words, for titles."""
         sizes = self.sizes()
         told = [f"{name} = {sizes[name.lower()]}" for name in ("m", "C") if name.lower() in sizes]
         return ", ".join([*told, f"{sizes['n']:,} {self.noun}" if "n" in sizes else f"all {self.noun}"])
 
     def sizes(self) -> dict[str, int]:
-        """What tells tasks of one source apart: m segments, n training instances."""
+        """The sizes in the task's name: m segments, n training instances."""
         found = {"m": getattr(self, "num_segments", 0), "n": getattr(self, "num_train", 0)}
         return {letter: value for letter, value in found.items() if value}
 
     def current_fingerprint(self) -> str:
-        """Fingerprint of the data as they lie there now; empty for sources that have none of the user's own."""
+        """Fingerprint of the data as they are now; empty for sources without a user's files."""
         if self.kind not in SOURCES or not SOURCES[self.kind].path:
             return ""
         return import_module(IDENTITY).fingerprint(self)
@@ -174,16 +174,16 @@ class Mosaics(Task):
                 "such as foreground=cat,dog."
             )
         if len(self.foreground) == 1:
-            raise UserError(f"foreground={shown(self.foreground[0])} is one class: name at least two to tell apart.")
+            raise UserError(f"foreground={shown(self.foreground[0])} is one class: name at least two.")
         if both := sorted(set(self.foreground) & set(self.background)):
             raise UserError(
-                f"background names '{shown(both[0])}', which is foreground too: a class can be only one of them."
+                f"background names '{shown(both[0])}', which is also foreground: a class can be only one of them."
             )
         return self
 
 
 class Splits(Task):
-    """Sizes of the splits of what a file may hold."""
+    """Sizes of the splits, for sources that may be a file."""
 
     num_train: CountOrAll = Field(0, description="training instances; 0 means all")
     num_validation: CountOrAll = Field(0, description="validation instances; 0 means all")
@@ -197,13 +197,13 @@ class Text(Splits):
     networks: ClassVar[tuple[str, ...]] = ("text200", "text50", "mlp", "linear")
     encoders: ClassVar[tuple[str, ...]] = ("embedding", "transformer")
 
-    max_tokens: int = Field(512, ge=4, le=100_000, description="words of a post that are kept, from its start")
+    max_tokens: int = Field(512, ge=4, le=100_000, description="words kept of a post, from its start")
     label: Literal["majority", "first"] = Field("majority", description="HateXplain: majority or first annotator")
     rationale: Literal["union", "majority", "first"] = Field(
         "union", description="HateXplain: union, majority or first"
     )
-    min_count: Count = Field(1, description="occurrences that a word of the vocabulary needs")
-    paper_vocabulary: bool = Field(False, description="take the vocabulary from all splits, as the public scripts do")
+    min_count: Count = Field(1, description="least occurrences of a word in the vocabulary")
+    paper_vocabulary: bool = Field(False, description="build the vocabulary from all splits, as the public scripts do")
     label_noise: float = Field(0.0, ge=0, lt=1, description="share of training labels changed to another class")
 
 
@@ -211,18 +211,18 @@ _LEAST = {"num_segments": 2, "num_classes": 2, **dict.fromkeys(("num_train", "nu
 
 
 class Series(Splits):
-    """Time series cut into windows; of a user's file only `window_length` is to be chosen."""
+    """Time series cut into windows; for a user's file only `window_length` applies."""
 
     noun: ClassVar[str] = "series"
     networks: ClassVar[tuple[str, ...]] = ("conv1d", "mlp", "linear")
     generated: ClassVar[dict[str, dict[str, int]]] = {"motifs": _LEAST | {"num_channels": 1, "window_length": 8}}
 
-    window_length: Size = Field(0, description="samples of a window; 0: the file holds windows")
+    window_length: Size = Field(0, description="samples per window; 0: the file holds windows")
     num_segments: Size = Field(0, description="windows of a series, one of them foreground")
     num_channels: int = Field(0, ge=0, le=10_000, description="channels of a series")
     num_classes: int = Field(0, ge=0, le=64, description="classes, one motif each")
     noise: float = Field(0.0, ge=0, le=100, description="standard deviation of the noise")
-    distractors: float = Field(0.0, ge=0, le=1, description="share of the other windows that hold a distractor")
+    distractors: float = Field(0.0, ge=0, le=1, description="share of the other windows with a distractor")
 
     @property
     def described(self) -> str:
@@ -234,7 +234,7 @@ class Series(Splits):
 
 
 class Bags(Splits):
-    """Bags of feature vectors: generated clouds, or a user's file and which of its folds is the test fold."""
+    """Bags of feature vectors: generated clouds, or a user's file with one of its folds as test fold."""
 
     noun: ClassVar[str] = "bags"
     encoders: ClassVar[tuple[str, ...]] = ("mlp", "none")
@@ -244,7 +244,7 @@ class Bags(Splits):
     fold: int = Field(0, ge=0, le=10_000, description="test fold")
     validation_share: float = Field(0.2, gt=0, lt=1, description="share of the training bags held out")
     num_segments: Size = Field(0, description="instances of the largest bag")
-    num_features: Size = Field(0, description="features of an instance")
+    num_features: Size = Field(0, description="features per instance")
     num_classes: int = Field(0, ge=0, le=1_000, description="classes of bags")
 
     @property
@@ -258,7 +258,7 @@ class Bags(Splits):
 
 
 class Orthogonal(Task):
-    """One axis a class for the foreground, one more for the background. Source: arXiv 2307.13421, sec. 3."""
+    """One axis per class for the foreground, one more for the background. Source: arXiv 2307.13421, sec. 3."""
 
     commands: ClassVar[tuple[str, ...]] = ("sweep",)
     networks: ClassVar[tuple[str, ...]] = Mosaics.networks
@@ -266,13 +266,13 @@ class Orthogonal(Task):
     source: Literal["orthogonal"] = "orthogonal"
     fingerprint: Literal[""] = ""
     num_segments: int = Field(20, ge=2, le=100_000, description="segments of an instance, the first one foreground")
-    num_classes: int = Field(20, ge=2, le=100_000, description="classes, each with an axis of its own")
+    num_classes: int = Field(20, ge=2, le=100_000, description="classes, one axis each")
     num_train: int = Field(5_000, ge=1, le=10_000_000, description="training instances")
     num_validation: int = Field(1, ge=1, le=10_000_000, description="validation instances")
     num_test: int = Field(1, ge=1, le=10_000_000, description="test instances")
     foreground_variance: float = Field(1e-10, ge=0, le=1e6, description="noise of the foreground, on every axis")
     background_variance: float = Field(1e-2, ge=0, le=1e6, description="variance of the background, on its own axis")
-    num_backgrounds: int = Field(500, ge=0, le=10_000_000, description="backgrounds to draw from; 0 for one a place")
+    num_backgrounds: int = Field(500, ge=0, le=10_000_000, description="backgrounds to draw from; 0: one per place")
 
     def sizes(self) -> dict[str, int]:
         return {"m": self.num_segments, "c": self.num_classes, "n": self.num_train}
@@ -285,14 +285,14 @@ class Scenes(Task):
     noun: ClassVar[str] = "pictures"
 
     source: Literal["scenes"] = "scenes"
-    fingerprint: str = Field("", description="always empty: the other fields and the seed say what is drawn")
+    fingerprint: str = Field("", description="always empty: the other fields and the seed determine the data")
     num_train: int = Field(1_000, ge=1, le=1_000_000, description="training pictures, five captions each")
     num_validation: int = Field(100, ge=1, le=1_000_000, description="validation pictures, held out from training")
     num_test: int = Field(200, ge=1, le=1_000_000, description="test pictures")
     image_size: int = Field(56, ge=48, le=512, multiple_of=8, description="side of a picture in pixels")
-    max_objects: int = Field(3, ge=1, le=3, description="most shapes of a picture; every number up to it is as likely")
-    min_count: Count = Field(1, description="occurrences in training captions that a word of the vocabulary needs")
-    max_words: Words = Field(20, description="words of a caption that are trained on, from its start")
+    max_objects: int = Field(3, ge=1, le=3, description="most shapes in a picture; numbers up to it are equally likely")
+    min_count: Count = Field(1, description="least occurrences in training captions of a word in the vocabulary")
+    max_words: Words = Field(20, description="words of a caption used in training, from its start")
 
 
 class Coco(Task):
@@ -303,15 +303,15 @@ class Coco(Task):
 
     source: str = Field("coco", max_length=4_096, pattern=r"^coco(:.+)?$", description="coco or coco:PATH")
     fingerprint: str = Field("", description="sha256 over annotations, pictures, word table and weights")
-    num_train: CountOrAll = Field(0, description="training pictures; 0 means all that are not held out")
+    num_train: CountOrAll = Field(0, description="training pictures; 0 means all not held out")
     num_validation: Count = Field(5_000, description="pictures held out: the last of train2014 by image id")
     num_test: CountOrAll = Field(0, description="test pictures; 0 means all of val2014")
-    image_size: int = Field(224, ge=32, le=1_024, description="side in pixels of the centred square that is kept")
-    min_count: Count = Field(5, description="occurrences in training captions that a word of the vocabulary needs")
-    max_words: Words = Field(50, description="words of a caption that are trained on, from its start")
+    image_size: int = Field(224, ge=32, le=1_024, description="side in pixels of the kept centre square")
+    min_count: Count = Field(5, description="least occurrences in training captions of a word in the vocabulary")
+    max_words: Words = Field(50, description="words of a caption used in training, from its start")
     features: Literal["", "vgg19", "efficientnet-lite0"] = Field("", description="frozen encoder; default vgg19")
     weights: str = Field("", description="file of the frozen encoder's weights; empty: its ImageNet weights")
-    words: str = Field("", description="YAML file with more words for the categories, see the data card")
+    words: str = Field("", description="YAML file with more words for the categories (see the data card)")
 
     @property
     def slug(self) -> str:
@@ -319,13 +319,13 @@ class Coco(Task):
 
     @property
     def portable(self) -> Any:
-        """The same without what only one machine knows: files count by content, which the fingerprint holds."""
+        """The same task without machine-specific paths: the fingerprint identifies files by content."""
         names = {name: Path(getattr(self, name)).name for name in ("words", "weights")}
         return self.model_copy(update={"source": portable_source(self.source), **names})
 
 
 def task_of(command: str) -> BeforeValidator:
-    """Check a field that holds a task of a command; the class of its content is found by its source."""
+    """Validator of a field that holds a task of a command; the task's class follows from its source."""
 
     def read(value: Any, info: Any) -> Any:
         if not isinstance(value, Task):

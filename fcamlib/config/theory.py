@@ -17,7 +17,7 @@ from fcamlib.errors import UserError
 
 
 class FixedFocus(Momentum):
-    """What is trained at fixed attention weights, and how."""
+    """Training at fixed attention weights."""
 
     paradigms: Some[Literal["soft", "hard", "lvml"]] = Field(
         ("soft", "hard", "lvml"), description="any of soft, hard, lvml"
@@ -29,7 +29,7 @@ class FixedFocus(Momentum):
 
 
 class Sweep(Config, FixedFocus):
-    """The classification model trained at every fixed attention, paradigm and seed."""
+    """The classification model trained for every fixed attention weight, paradigm and seed."""
 
     compute: ClassVar[str] = "fcamlib.theory.sweep:compute"
     label: ClassVar[str] = "fixed-focus-{0.data.slug}"
@@ -37,13 +37,13 @@ class Sweep(Config, FixedFocus):
     kind: Literal["fixed_focus"] = "fixed_focus"
     data: Annotated[Any, task_of("sweep")]
     classifier: str = Field(description="classification network")
-    learning_rates: Rates = Field(description="rate of each paradigm, in their order")
+    learning_rates: Rates = Field(description="one rate per paradigm, in their order")
     training: Training = Training()
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Any:
         if (given := len(self.learning_rates)) != (needed := len(self.paradigms)):
-            raise UserError(f"learning_rates holds {given} values for {needed} paradigms: give one for each.")
+            raise UserError(f"learning_rates has {given} values for {needed} paradigms: give one for each.")
         return self
 
     @property
@@ -85,25 +85,25 @@ class SweepGrid(TaskParameters, Training, FixedFocus):
 
 Segments = Some[Annotated[int, Field(ge=2, le=10_000)]]
 Numbers = Some[Annotated[int, Field(ge=2, le=10**6)]]
-MAX_TRAINED = 20_000  # segments times classes of the setting that is trained as well as solved
+MAX_TRAINED = 20_000  # limit of segments times classes in the setting that is also trained
 
 
 class CostParameters(Parameters):
-    """What a step costs as instances get more segments: pictures of the digits' size and the digits networks."""
+    """The cost of a step over the number of segments, with the digits networks and pictures of the same size."""
 
-    num_segments: Segments = Field((2, 5, 20, 100, 1_000, 10_000), description="segments that are measured")
-    batch_size: int = Field(64, ge=1, le=4_096, description="instances of a step")
-    num_pictures: int = Field(20_000, ge=2, le=10**6, description="pictures of the bank that segments are drawn from")
+    num_segments: Segments = Field((2, 5, 20, 100, 1_000, 10_000), description="numbers of segments to measure")
+    batch_size: int = Field(64, ge=1, le=4_096, description="instances per step")
+    num_pictures: int = Field(20_000, ge=2, le=10**6, description="pictures in the bank, from which segments are drawn")
     num_classes: int = Field(3, ge=2, le=1_000, description="classes")
-    repeats: int = Field(3, ge=1, le=100, description="times that each step is measured")
+    repeats: int = Field(3, ge=1, le=100, description="measurements of each step")
     threads: Threads = 1
-    counted_segments: Segments = Field((2, 20, 200), description="segments at which operations and bytes are counted")
+    counted_segments: Segments = Field((2, 20, 200), description="numbers of segments to count operations and bytes")
     draws: int = Field(20_000, ge=100, le=10**6, description="draws of the sampled losses")
     seed: Seed = Field(0, description="draws pictures, instances, weights and samples")
 
 
 class FlowParameters(Parameters, Momentum):
-    """Settings of the gradient flow; the first is trained by SGD too.
+    """Settings of the gradient flow; the first is also trained by SGD.
 
     Source of the defaults: arXiv 2307.13421, the figures of sec. 4.
     """
@@ -111,11 +111,11 @@ class FlowParameters(Parameters, Momentum):
     num_segments: Numbers = Field((20, 100), description="segments of each setting, one of them foreground")
     num_classes: Numbers = Field((20, 1000), description="classes of each setting")
     end_times: Some[Annotated[float, Field(gt=0, le=1e12)]] = Field(
-        (1e3, 4e5), description="time of the flow that each setting ends at"
+        (1e3, 4e5), description="time at which the flow of each setting ends"
     )
     seeds: Seeds = Field((0, 1, 2, 3, 4), description="of the training; each draws instances and batches")
     num_train: int = Field(800, ge=2, le=10**5, description="training instances of the first setting")
-    epochs: int = Field(20, ge=2, le=10**4, description="of SGD; with the end time they fix the learning rate")
+    epochs: int = Field(20, ge=2, le=10**4, description="of SGD; with the end time, they determine the learning rate")
     batch_size: int = Field(40, ge=1, le=10**5, description="instances per step")
 
     @model_validator(mode="after")
@@ -124,10 +124,10 @@ class FlowParameters(Parameters, Momentum):
             if (given := len(getattr(self, name))) != (needed := len(self.num_segments)):
                 raise UserError(f"{name} has {given} values and num_segments {needed}: give one for each setting.")
         if len(set(self.settings())) < len(self.num_segments):
-            raise UserError("num_segments, num_classes and end_times name a setting twice: give each once.")
+            raise UserError("num_segments, num_classes and end_times contain a setting twice: give each once.")
         if (size := self.num_segments[0] * self.num_classes[0]) > MAX_TRAINED:
             raise UserError(
-                f"num_segments times num_classes is {size:,} in the first setting, which is too large to be trained: "
+                f"num_segments times num_classes is {size:,} in the first setting, which is too large to train: "
                 f"begin with a setting of at most {MAX_TRAINED:,}."
             )
         return self

@@ -1,3 +1,3 @@
-"""Data sources, each from its name to selective dependence classification (SDC) data."""
+"""Data sources for selective dependence classification (SDC)."""
 
 SPLITS = ("train", "validation", "test")

@@ -1,11 +1,11 @@
-"""Bags of feature vectors: a bag has a label, and which of its instances decide it may be known or not.
+"""Bags of feature vectors: each bag has a label; the instances that decide it may be known or unknown.
 
-`clouds` are generated: instances are points of Gaussian clouds, one cloud a class and as many that no class has; the
-foreground instances of a bag are points of its label's cloud. Source: this project's design.
+`clouds` are generated: instances are points of Gaussian clouds, with one cloud per class and equally many that belong
+to no class; the foreground instances of a bag come from the cloud of its label. Source: this project's design.
 
 `bags:PATH` is an .npz file with the arrays of `SCHEMA`, which the book's page on vectors explains.
-Test bags are those of one fold; of the other bags a stratified share is held out for validation. Features are
-standardised with mean and standard deviation over the instances of the training bags alone.
+One fold gives the test bags; a stratified share of the other bags is held out for validation. Features are standardised
+with the mean and standard deviation over the instances of the training bags.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from fcamlib.data.npz import Arrays, checked, class_labels, load, required, stan
 from fcamlib.data.sdc import Bank, SDCTask, by_split, generators
 from fcamlib.errors import DataError
 
-NUM_FOLDS = 10  # where a file has none
-SEPARATION = 3.0  # distance of a cloud's centre from the origin, in standard deviations of a cloud
+NUM_FOLDS = 10  # if a file has none
+SEPARATION = 3.0  # distance of a cloud's centre from the origin, in standard deviations of the cloud
 SCHEMA = {
     "features": "N D number",
     "bag": "N whole",
@@ -33,14 +33,14 @@ SCHEMA = {
 
 
 def bags_task(config: Bags, seed: int) -> SDCTask:
-    """Train, validation and test bags of `config`; `seed` draws those of `clouds`, and nothing of a file."""
+    """Train, validation and test bags of `config`; `seed` draws `clouds` and has no effect on a file."""
     return _clouds(config, seed) if config.source == "clouds" else _file(config)
 
 
 def num_repeats_and_folds(source: str, validation_share: float = 0.2) -> tuple[int, int]:
-    """How many repeated cross-validations a file names (0: none), and how many folds each has.
+    """How many repeated cross-validations a file defines (0: none), and how many folds each has.
 
-    The split of every fold is tried, so that a file is refused before the first fold is trained.
+    The split of every fold is checked, so an invalid file is refused before any training.
     """
     arrays, names = _arrays(source)
     folds = arrays.get("fold", np.arange(NUM_FOLDS)[None])
@@ -50,7 +50,7 @@ def num_repeats_and_folds(source: str, validation_share: float = 0.2) -> tuple[i
 
 
 def centres(num_clouds: int, num_features: int) -> NDArray[np.float64]:
-    """Centres of the clouds, the same for every seed: (clouds, D), their distance from the origin `SEPARATION`."""
+    """Centres of the clouds (clouds, D), at distance `SEPARATION` from the origin, the same for every seed."""
     drawn = np.random.default_rng(0).standard_normal((num_clouds, num_features))
     return SEPARATION * drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
@@ -69,7 +69,7 @@ def _draw(
 ) -> tuple[Float32[np.ndarray, "N D"], Int64[np.ndarray, " n"], Int64[np.ndarray, " n"], Bool[np.ndarray, " N"]]:
     """Features of the instances in the order of bags, sizes and labels of bags, and which instances are foreground.
 
-    A bag has 1 to `num_segments` instances, and of these 1 to a quarter are foreground.
+    A bag has 1 to `num_segments` instances; at least 1 and up to a quarter of them are foreground.
     """
     label = generator.integers(config.num_classes, size=num_bags)
     sizes = generator.integers(1, config.num_segments + 1, size=num_bags)
@@ -97,7 +97,7 @@ def _file(config: Bags) -> SDCTask:
 def _arrays(source: str) -> tuple[Arrays, tuple[str, ...]]:
     """The checked arrays of a file, labels as numbers, and the names of the classes.
 
-    Every bag has an instance, and the folds of a repeat are numbered without a gap.
+    Every bag must have an instance, and the folds of a repeat must be numbered without gaps.
     """
     arrays = load(source, SCHEMA)
     if "fold" in arrays:
@@ -113,7 +113,7 @@ def _arrays(source: str) -> tuple[Arrays, tuple[str, ...]]:
         known = np.unique(folds)
         if not known[0] == 0 < known[-1] == len(known) - 1 == arrays["fold"].max():
             held = f"'fold' of repeat {repeat} holds {', '.join(map(str, known[:20]))}"
-            fault = f"{held}: number the folds 0, 1, 2 and so on without a gap, alike in each repeat"
+            fault = f"{held}: number the folds 0, 1, 2 and so on without gaps, in the same way in each repeat"
     if fault:
         raise DataError(f"dataset='{source}': {fault}.")
     return arrays, names
@@ -122,7 +122,7 @@ def _arrays(source: str) -> tuple[Arrays, tuple[str, ...]]:
 def _splits(
     arrays: Arrays, names: tuple[str, ...], source: str, repeat: int, fold: int, validation_share: float
 ) -> np.ndarray:
-    """Split of each bag: the test fold, a stratified share of the others for validation, and the rest."""
+    """Split of each bag: one fold for testing, a stratified share of the others for validation, the rest to train."""
     label, folds = arrays["label"], arrays.get("fold")
     if folds is not None and repeat >= len(folds):
         raise DataError(f"repeat={repeat} is not in dataset='{source}': choose 0 to {len(folds) - 1}.")

@@ -1,15 +1,15 @@
-"""Captioning tasks: pictures, their captions as numbers, the boxes of their objects, and the words that name these.
+"""Captioning tasks: pictures, captions as word numbers, boxes of objects, and the words that name the objects.
 
 | source              | pictures                        | module                |
 |---------------------|---------------------------------|-----------------------|
 | `scenes`            | generated shapes                | `fcamlib.data.scenes` |
 | `coco`, `coco:PATH` | the layout of COCO 2014         | `fcamlib.data.coco`   |
 
-The last training pictures by image id are held out for validation; test pictures are val2014. The vocabulary is that
-of the training captions. A category's own name, where that is one word, and its simple plural always name it; further
-words of COCO's 80 categories stand in `coco_words.yaml` beside this module. A user's YAML file of the same form adds
-words, moves words from one category to another, and lists under `none` words that name no category. A word counts only
-for pictures that show an object of its category, since attention is measured against that object's boxes.
+The last training pictures by image id are held out for validation; the test pictures are val2014. The vocabulary comes
+from the training captions. A category's own name, if it is one word, and its simple plural always name it; further
+words for COCO's 80 categories are in `coco_words.yaml` next to this module. A user's YAML file in the same form can add
+words, move words to another category, and list words that name no category under `none`. A word counts only for
+pictures that show an object of its category, since attention is measured against that object's boxes.
 Source: arXiv 2307.13421, experiments on MSCOCO.
 """
 
@@ -38,15 +38,15 @@ from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
 TABLE = "coco_words.yaml"
-NONE = "none"  # in a user's table, in place of a category
-_DRAW = 300  # keeps these draws apart from others of the same seed
+NONE = "none"  # in a user's table, instead of a category
+_DRAW = 300  # makes these draws independent of others with the same seed
 
 
 @dataclass(frozen=True)
 class ObjectBoxes:
-    """The N objects of one picture: indices into the task's categories, and boxes.
+    """The N objects of one picture: category indices and boxes.
 
-    A box is x0, y0, x1, y1 as fractions of the picture as a model sees it, in [0, 1], float64.
+    A box is x0, y0, x1, y1 as float64 fractions, in [0, 1], of the picture as a model sees it.
     """
 
     category: tuple[int, ...]
@@ -55,7 +55,7 @@ class ObjectBoxes:
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words of a caption, from place `start` to before `end`, and the boxes (N, 4) of what they name."""
+    """Words of a caption, from position `start` to before `end`, and the boxes (N, 4) of the objects they name."""
 
     caption: int
     start: int
@@ -72,11 +72,11 @@ class CaptionData:
     pictures : Bank
         P pictures (3, S, S), stored as uint8, or P x (L, D) frozen features of L regions in float16.
     picture : (N,) int64
-        Row of `pictures` of each caption.
+        Row of `pictures` for each caption.
     tokens : (N, T) int64
         START, the words of each caption, END, then PAD.
-    references, objects : for each picture, its captions (as words, not cut) and its objects
-    phrases : phrases with boxes, by caption; none where the source has no links from words to boxes
+    references, objects : for each picture, its captions (as words, uncut) and its objects
+    phrases : phrases with boxes, by caption; empty if the source does not link words to boxes
     """
 
     pictures: Bank
@@ -92,7 +92,7 @@ class CaptionData:
 class CaptionTask:
     """Train, validation and test data with one vocabulary.
 
-    `word_category` is the category that each word of `vocabulary` names, -1 where it names none.
+    `word_category` is the category named by each word of `vocabulary`, or -1.
     """
 
     splits: dict[str, CaptionData]
@@ -105,9 +105,9 @@ class CaptionTask:
 def caption_task(config: Scenes | Coco, seed: int, device: torch.device | None = None) -> CaptionTask:
     """The pictures, captions and boxes of `config`.
 
-    `seed` draws the scenes, and the pictures where fewer than all are asked for; a frozen encoder computes on `device`
-    the features that are not kept yet. Raises `DataError` in one sentence where the source is missing,
-    damaged or too small.
+    `seed` draws the scenes, and the subset of pictures if fewer than all are requested; a frozen encoder computes
+    features that are not cached on `device`. Raises `DataError` with one sentence if the source is missing, damaged
+    or too small.
     """
     if isinstance(config, Scenes):
         official, test, categories = scenes.scene_pictures(config, seed)
@@ -118,8 +118,8 @@ def caption_task(config: Scenes | Coco, seed: int, device: torch.device | None =
     pictures = _splits(official, test, config, seed)
     vocabulary = build_vocabulary(chain.from_iterable(p.captions for p in pictures["train"]), config.min_count)
     if len(vocabulary) == len(SPECIAL):
-        fault = f"min_count={config.min_count} leaves no word of dataset='{config.source}'"
-        raise DataError(f"{fault}: no word of the training captions occurs so often, give a smaller number.")
+        fault = f"min_count={config.min_count} leaves no words in dataset='{config.source}'"
+        raise DataError(f"{fault}, since no word occurs that often in the training captions: give a smaller number.")
     named = category_words(categories, words_file, extra)
     word_category = torch.tensor([categories.index(named[word]) if word in named else -1 for word in vocabulary])
     splits = {
@@ -130,7 +130,7 @@ def caption_task(config: Scenes | Coco, seed: int, device: torch.device | None =
 
 
 def coco_title(config: Coco) -> str:
-    """How the data are called in figures and tables: a user's by the name of their folder."""
+    """Title of the data in figures and tables; a user's data are named by their folder."""
     _, colon, path = config.source.partition(":")
     name = Path(path).name if colon else "COCO"
     return name + (f" ({config.features.upper()} features)" if config.features else "")
@@ -139,11 +139,11 @@ def coco_title(config: Coco) -> str:
 def _splits(
     official: list[CocoPicture], test: list[CocoPicture], config: Scenes | Coco, seed: int
 ) -> dict[str, list[CocoPicture]]:
-    """The pictures of each split by rising image id."""
+    """The pictures of each split by increasing image id."""
     source, held_out = config.source, len(official) - config.num_validation
     if held_out < 1:
-        fault = f"num_validation={config.num_validation:,} leaves no picture of dataset='{source}' for training"
-        raise DataError(f"{fault}, which has {len(official):,}: give a smaller number.")
+        fault = f"num_validation={config.num_validation:,} leaves none of the {len(official):,} training pictures"
+        raise DataError(f"{fault} of dataset='{source}': give a smaller number.")
     what = f"pictures of dataset='{source}'"
     train = drawn(official[:held_out], config.num_train, [seed, _DRAW], f"training {what}")
     test = drawn(test, config.num_test, [seed, _DRAW + 1], f"test {what}")
@@ -151,7 +151,7 @@ def _splits(
 
 
 def _bank(pictures: Sequence[CocoPicture], config: Scenes | Coco, device: torch.device | None) -> Bank:
-    """What a model sees of `pictures`: pixels in [-1, 1], or features of a frozen encoder."""
+    """The input of a model: pixels in [-1, 1], or features of a frozen encoder."""
     if isinstance(config, Coco) and config.features:
         encoder, root = features.ENCODERS[config.features](config.weights), paths.data_dir() / "kept"
         return Bank(torch.from_numpy(features.picture_features(pictures, config.image_size, encoder, root, device)))
@@ -187,7 +187,7 @@ def _data(pictures: Sequence[CocoPicture], bank: Bank, vocabulary: tuple[str, ..
 
 
 def _inside(picture: CocoPicture, boxes: Iterable[Box]) -> list[Box]:
-    """The boxes, as fractions, that lie within the centred square at least in part."""
+    """The boxes, as fractions, that overlap the centre square."""
     placed = [coco.cropped_box(box, picture.width, picture.height) for box in boxes]
     return [box for box in placed if box is not None]
 
@@ -195,7 +195,7 @@ def _inside(picture: CocoPicture, boxes: Iterable[Box]) -> list[Box]:
 def category_words(
     categories: Sequence[str], words_file: str = "", extra: Mapping[str, Sequence[str]] | None = None
 ) -> dict[str, str]:
-    """Word -> the category that it names: from the built-in table, `extra` of generated data, and a user's file."""
+    """Word -> the category that it names, from the built-in table, `extra` (generated data) and a user's file."""
     own = {word: name for name in categories for word in own_words(name)}
     built_in = read_yaml(resources.files("fcamlib.data").joinpath(TABLE).read_text("utf-8"))[0]
     named = {word: name for table in (built_in, extra or {}) for name, words in table.items() for word in words}
@@ -206,7 +206,7 @@ def category_words(
 
 
 def own_words(category: str) -> tuple[str, ...]:
-    """A category's name and its simple plural; nothing where the name is not one word of a caption."""
+    """A category's name and its simple plural; empty if the name is not a single word."""
     if words_of(category) != (category,):
         return ()
     if category.endswith("y") and category[-2:-1] not in tuple("aeiou"):
@@ -215,12 +215,12 @@ def own_words(category: str) -> tuple[str, ...]:
 
 
 def _user_words(file: Path, categories: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
-    """Word -> category of a user's table of lists."""
+    """Word -> category, from a user's YAML table of lists."""
     text, named = read_text(file, "words"), dict[str, str]()
     try:
         tables = read_yaml(text)
         if len(tables) != 1 or not isinstance(tables[0], dict):
-            raise ValueError("it is no table: write 'category: [word, word]' on each line")
+            raise ValueError("it is not a table: write 'category: [word, word]' on each line")
         for name, words in tables[0].items():
             if name not in (*categories, NONE):
                 known = ", ".join(categories)
@@ -229,11 +229,9 @@ def _user_words(file: Path, categories: Sequence[str], own: Mapping[str, str]) -
                 raise ValueError(f"field '{name}': give a list of words, such as [man, woman]")
             for word in map(str, words):
                 if words_of(word) != (word,):
-                    raise ValueError(
-                        f"field '{name}': {word[:100]!r} is not one word in lower case, as captions are cut"
-                    )
+                    raise ValueError(f"field '{name}': {word[:100]!r} is not a single lower-case word")
                 if (other := named.setdefault(word, own.get(word, name))) != name:
-                    raise ValueError(f"field '{name}': the word '{word}' belongs to '{other}' already")
+                    raise ValueError(f"field '{name}': the word '{word}' already belongs to '{other}'")
     except ValueError as error:
-        raise DataError(f"words='{file}' is no YAML table of words ({error}).") from None
+        raise DataError(f"words='{file}' is not a YAML table of words ({error}).") from None
     return named

@@ -5,9 +5,9 @@ annotations/captions_train2014.json    annotations/instances_train2014.json    t
 annotations/captions_val2014.json      annotations/instances_val2014.json      val2014/*.jpg
 ```
 
-What is missing, broken or ambiguous is refused in one sentence; captions, boxes and phrases that fit no picture are
-left out and counted in the log. Pictures are cropped to their centred square and resized; boxes are drawn on the size
-that the instances file states. Boxes of crowds count as boxes of their category.
+Missing, broken or ambiguous data are refused with one sentence; captions, boxes and phrases of unknown pictures are
+left out and counted in the log. Pictures are cropped to their centre square and resized; boxes refer to the size that
+the instances file states. Boxes of crowds count as boxes of their category.
 Format: https://cocodataset.org/#format-data.
 """
 
@@ -43,7 +43,7 @@ COCO_URLS = {
     "annotations": "http://images.cocodataset.org/annotations/annotations_trainval2014.zip",
 }
 Box = tuple[float, float, float, float]
-Linked = tuple[int, int, int, tuple[Box, ...]]  # caption of the picture, first word, word behind the last, boxes
+Linked = tuple[int, int, int, tuple[Box, ...]]  # caption of the picture, first word, end (exclusive), boxes
 
 
 def _inside(name: str) -> str:
@@ -64,7 +64,7 @@ class _Picture(BaseModel):
     height: Side
 
 
-class _Phrase(BaseModel):  # words as blanks separate them, from `start` to before `end`
+class _Phrase(BaseModel):  # words separated by blanks, from `start` to before `end`
     start: Id
     end: Id
     entity: Id
@@ -82,7 +82,7 @@ class _Instance(BaseModel):
     image_id: Id
     category_id: Id
     bbox: tuple[Edge, Edge, Edge, Edge]  # x, y of the upper left corner, width, height in pixels
-    entities: list[Id] = []  # that it shows, as phrases name them; 0 is not visible
+    entities: list[Id] = []  # shown by the box, numbered as in phrases; 0 is not visible
 
 
 class _Category(BaseModel):
@@ -103,10 +103,10 @@ class _InstancesFile(BaseModel):
 
 @dataclass(frozen=True)
 class CocoPicture:
-    """A picture with its captions, its objects (index of the category, box), and phrases with their boxes.
+    """A picture with its captions, its objects (category index, box), and phrases with their boxes.
 
-    `pixels` is the picture's file, or the picture itself where it is drawn at the size that a model sees. Sizes and
-    boxes (x and y of the upper left corner, width, height) are in annotated pixels.
+    `pixels` is the picture's file, or a generated picture at the size that a model sees. Sizes and boxes (x and y of
+    the upper left corner, width, height) are in annotated pixels.
     """
 
     image_id: int
@@ -119,7 +119,7 @@ class CocoPicture:
 
 
 def coco_files(source: str) -> dict[str, Path]:
-    """The four annotation files and two picture folders of `coco` or `coco:PATH`, by their place below its folder."""
+    """The four annotation files and two picture folders of `coco` or `coco:PATH`, by relative path."""
     files = {place: source_path(source) / place for place in PLACES}
     for place, path in files.items():
         if not path.exists():
@@ -131,20 +131,20 @@ def coco_files(source: str) -> dict[str, Path]:
 
 
 def coco_pictures(source: str) -> tuple[list[CocoPicture], list[CocoPicture], tuple[str, ...]]:
-    """The pictures of train2014 and of val2014, which share none, and the names of the categories."""
+    """The pictures of train2014 and of val2014, which must be disjoint, and the category names."""
     (official, categories), (test, others) = (read_split(split, source) for split in COCO_SPLITS)
     if categories != others:
-        raise DataError(f"dataset='{source}': train2014 and val2014 have other categories: they have to be the same.")
+        raise DataError(f"dataset='{source}': train2014 and val2014 have different categories: use the same in both.")
     if shared := {picture.image_id for picture in official} & {picture.image_id for picture in test}:
         fault = f"image id {min(shared)} is in both train2014 and val2014"
-        raise DataError(f"dataset='{source}': {fault}: leave it out of one.")
+        raise DataError(f"dataset='{source}': {fault}: remove it from one.")
     return official, test, tuple(categories.values())
 
 
 def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, str]]:
-    """The pictures of an official split by rising image id, and the names of the categories by rising id.
+    """The pictures of an official split and the category names, both by increasing id.
 
-    Raises `DataError` in one sentence; what is left out is counted in the log.
+    Raises `DataError` with one sentence; omitted entries are counted in the log.
     """
     files = coco_files(source)
     words, boxes = (files[f"annotations/{kind}_{split}.json"] for kind in ("captions", "instances"))
@@ -167,17 +167,17 @@ def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, st
         told = "dataset='%s': %s: %d pictures are not in '%s' and have no boxes."
         log.warning(told, source, split, unknown, boxes.name)
     if not found:
-        raise DataError(f"dataset='{source}': '{words}' has no picture with a caption.")
+        raise DataError(f"dataset='{source}': '{words}' has no pictures with captions.")
     if missing := [str(picture.pixels) for picture in found if not os.path.isfile(str(picture.pixels))]:
-        fault = f"{len(missing):,} of {len(found):,} pictures are missing, the first is '{missing[0]}'"
-        raise DataError(f"dataset='{source}': {fault}: unpack {COCO_URLS[split]} anew.")
+        fault = f"{len(missing):,} of {len(found):,} pictures are missing; the first is '{missing[0]}'"
+        raise DataError(f"dataset='{source}': {fault}: unpack {COCO_URLS[split]} again.")
     return found, categories
 
 
 def _add_objects(
     pictures: dict[int, CocoPicture], file: _InstancesFile, left_out: Counter[str]
 ) -> dict[tuple[int, int], list[Box]]:
-    """Give the pictures their objects; the boxes of each entity of a picture."""
+    """Add the objects to the pictures; return the boxes of each entity of a picture."""
     known = {entry.id for entry in file.images}
     index = {number: place for place, number in enumerate(sorted(entry.id for entry in file.categories))}
     shown: dict[tuple[int, int], list[Box]] = defaultdict(list)
@@ -202,7 +202,7 @@ def _add_captions(
     shown: dict[tuple[int, int], list[Box]],
     left_out: Counter[str],
 ) -> None:
-    """Give the pictures their captions, and the phrases whose entity is visible."""
+    """Add captions to the pictures, and the phrases whose entity is visible."""
     for item in file.annotations:
         words, picture = words_of(item.caption), pictures.get(item.image_id)
         if picture is None or not words:
@@ -220,18 +220,18 @@ def _add_captions(
 
 
 def _parsed(file: Path, schema: type[Any], source: str) -> Any:
-    """The fields needed of an annotation file, in which no id stands twice."""
-    mend = f"mend it, or unpack it from {COCO_URLS['annotations']}"
+    """The required fields of an annotation file; no id may occur twice."""
+    mend = f"repair it, or unpack it from {COCO_URLS['annotations']}"
     content = read_json(file, source, schema, mend)
     for name in schema.model_fields:
         counts = Counter(entry.id for entry in getattr(content, name))
         if counts and (most := counts.most_common(1)[0])[1] > 1:
-            raise DataError(f"dataset='{source}': '{file}': id {most[0]} stands {most[1]} times in '{name}': {mend}.")
+            raise DataError(f"dataset='{source}': '{file}': id {most[0]} occurs {most[1]} times in '{name}': {mend}.")
     return content
 
 
 def cropped_box(box: Box, width: int, height: int) -> Box | None:
-    """A box in pixels -> x0, y0, x1, y1 as fractions of the picture's centred square; None where it lies outside.
+    """A box in pixels -> x0, y0, x1, y1 as fractions of the picture's centre square; None if it is outside.
 
     With s = min(width, height), a point (x, y) becomes ((x - (width - s) / 2) / s, (y - (height - s) / 2) / s).
     """
@@ -249,25 +249,25 @@ def pixels_of(pictures: Sequence[CocoPicture], image_size: int) -> UInt8[np.ndar
 
 
 def _square(picture: CocoPicture, image_size: int) -> UInt8[np.ndarray, "S S 3"]:
-    """The picture's centred square, resized."""
+    """The picture's centre square, resized."""
     if not isinstance(picture.pixels, Path):
         return picture.pixels
-    for is_turned in (True, False):  # boxes were drawn on what a viewer shows, or else on the file as it lies
+    for is_turned in (True, False):  # boxes refer to the picture as a viewer shows it, or to the unrotated file
         shown = as_shown(picture.pixels, is_turned)
         width, height = shown.size
-        # A smaller copy may differ by the rounding of one side to whole pixels.
+        # In a smaller copy one side may be rounded to whole pixels.
         if abs(width * picture.height - height * picture.width) <= max(picture.width, picture.height):
             return np.asarray(ImageOps.fit(shown, (image_size, image_size), Image.Resampling.BILINEAR))
     raise DataError(
-        f"the picture '{picture.pixels}' is {width} x {height} pixels, and its boxes were drawn on "
-        f"{picture.width} x {picture.height}: put the official picture there."
+        f"the picture '{picture.pixels}' is {width} x {height} pixels, but its boxes refer to "
+        f"{picture.width} x {picture.height}: use the official picture."
     )
 
 
 def survey(root: Path) -> str:
-    """What `fcam check` says of a COCO folder: absent, what is missing, or how much is there."""
+    """The state of a COCO folder for `fcam check`: absent, what is missing, or how much is present."""
     if not root.is_dir():
-        return "absent; see the data card on captions for what to fetch"
+        return "absent; the data card on captions says what to download"
     if missing := [place for place in PLACES if not (root / place).exists()]:
         return f"NOT USABLE: there is no {missing[0]}"
     return "present: " + ", ".join(f"{len(os.listdir(root / split)):,} pictures in {split}/" for split in COCO_SPLITS)

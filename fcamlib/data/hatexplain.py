@@ -1,12 +1,12 @@
 """HateXplain from its official files, verified by content.
 
-`dataset.json` holds the posts with each annotator's label and, where at least two found one, rationales: a list of 0
-and 1, one a token, from each annotator who marked some. `post_id_divisions.json` holds the official split. A download
-comes from a fixed commit and has its checksums. Of two editions the official one has 20,148 posts; the reduced copy has
-the 19,229 of the split, with the majority label as only annotator, and no rationales of training posts.
+`dataset.json` holds the posts with each annotator's label and rationales: a list of 0 and 1, one per token, from each
+annotator who marked tokens, if at least two did. `post_id_divisions.json` holds the official split. Downloads come from
+a fixed commit and are verified by checksum. The official edition has 20,148 posts; the reduced copy has the 19,229 of
+the split, with the majority label as the only annotation and without rationales of training posts.
 
 Source: Mathew et al., HateXplain, AAAI 2021, https://github.com/hate-alert/HateXplain (MIT licence). The posts are
-offensive: no message quotes one.
+offensive, so no message quotes one.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ class Entry(BaseModel):
 
 
 def hatexplain_files(source: str) -> dict[str, Path]:
-    """Both files of `hatexplain` or `hatexplain:PATH`; without a path they are downloaded where they are missing."""
+    """Both files of `hatexplain` or `hatexplain:PATH`; without a path, missing files are downloaded."""
     files = {name: source_path(source) / name for name in OFFICIAL_FILES}
     for name, file in files.items():
         if ":" not in source:
             download(f"{URL}/{name}", file, *OFFICIAL_FILES[name])
         if not file.is_file():
-            raise DataError(f"dataset='{source}': the folder '{file.parent}' has no {name}: put one there.")
+            raise DataError(f"dataset='{source}': the folder '{file.parent}' has no {name}: put the file there.")
     return files
 
 
 def hatexplain_corpus(
     source: str, label: Literal["majority", "first"], rationale: Literal["union", "majority", "first"]
 ) -> Corpus:
-    """The posts of the official split. Raises `DataError` in one sentence that names file and place.
+    """The posts of the official split. Raises `DataError` with one sentence that names file and location.
 
-    A label is the annotators' most frequent one (posts without one are left out and counted), or the first one's. A
-    word belongs to a rationale where any, more than half, or the first of those who marked words marked it.
+    A label is the annotators' most frequent one (posts without one are left out and counted), or the first annotator's.
+    A word belongs to a rationale if any, more than half, or the first of the annotators with a rationale marked it.
     """
     entries, divisions = _verified(hatexplain_files(source), source)
     posts: list[Post] = []
@@ -85,7 +85,7 @@ def hatexplain_corpus(
 
 def _verified(files: dict[str, Path], source: str) -> tuple[dict[str, Entry], dict[str, list[str]]]:
     """The content of both files, complete and consistent."""
-    anew = f"get the files anew from {URL}"
+    anew = f"get the files again from {URL}"
     entries: dict[str, Entry] = read_json(files[POSTS], source, dict[str, Entry], anew)
     divisions: dict[str, list[str]] = read_json(files[DIVISIONS], source, dict[str, list[StrictStr]], anew)
     if fault := _fault(entries, divisions):
@@ -94,23 +94,23 @@ def _verified(files: dict[str, Path], source: str) -> tuple[dict[str, Entry], di
 
 
 def _fault(entries: dict[str, Entry], divisions: dict[str, list[str]]) -> str:
-    """What is wrong first: masks as long as their posts, sizes of the split, each post in it once."""
+    """The first fault, or "": masks must fit their posts, the split must have its sizes and name each post once."""
     for number, entry in entries.items():
         if odd := [len(mask) for mask in entry.rationales if len(mask) != len(entry.post_tokens)]:
             return f"post '{number[:50]}': a rationale has {odd[0]} entries for {len(entry.post_tokens)} tokens"
     split = {name: [number for number in divisions.get(name, ()) if number in entries] for name in SPLIT_SIZES}
     numbers = {number for name in SPLIT_SIZES for number in split[name]}
     if (sizes := {name: len(members) for name, members in split.items()}) != SPLIT_SIZES:
-        return f"{DIVISIONS} names {sizes} posts of {POSTS}, it has to name {SPLIT_SIZES}"
+        return f"{DIVISIONS} names {sizes} posts of {POSTS} instead of {SPLIT_SIZES}"
     if len(numbers) < sum(SPLIT_SIZES.values()):
         return f"{DIVISIONS} names a post twice"
     if len(entries) not in (NUM_POSTS, len(numbers)):
-        return f"{POSTS} holds {len(entries):,} posts, it has to hold {NUM_POSTS:,} or {len(numbers):,}"
+        return f"{POSTS} holds {len(entries):,} posts instead of {NUM_POSTS:,} or {len(numbers):,}"
     return ""
 
 
 def _post(entry: Entry, label: str, rationale: str, split: str) -> Post | None:
-    """The post under the rules; None without a majority label."""
+    """The post under the given rules; None without a majority label."""
     votes = [annotation.label for annotation in entry.annotators]
     (chosen, most), *others = Counter(votes).most_common(2)
     if label == "majority" and others and others[0][1] == most:

@@ -1,4 +1,4 @@
-"""Identity of a task's data: a hash of the user's files by content, which names results and notices replaced files."""
+"""Identity of a task's data: a content hash of the user's files, part of result names, which detects replaced files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fcamlib.errors import DataError, shown
 
 
 def fingerprint(task: Any) -> str:
-    """sha256 over the content of a task's files; empty for data that are generated or have a checksum of their own."""
+    """sha256 of the content of a task's files; empty for data that are generated or have an official checksum."""
     kind, colon, _ = task.source.partition(":")
     if kind == "hatexplain":
         return joint_hash(hatexplain_files(task.source))
@@ -25,10 +25,10 @@ def fingerprint(task: Any) -> str:
     if kind == "coco":
         given = {name: paths.expanded(path) for name in ("words", "weights") if (path := getattr(task, name))}
         if missing := [name for name, path in given.items() if not path.is_file()]:
-            fault = f"{missing[0]}='{shown(given[missing[0]])}' is no file"
-            raise DataError(f"{fault}: give the path of one, or leave {missing[0]} out.")
+            fault = f"{missing[0]}='{shown(given[missing[0]])}' is not a file"
+            raise DataError(f"{fault}: give the path of a file, or leave {missing[0]} out.")
         more = {f"more{n}": given[name] for n, name in enumerate(("words", "weights")) if name in given}
         return joint_hash(coco_files(task.source) | more)
     if kind == "folder":
-        folder_splits(task.source)  # of another folder, which may be as large as a disk, nothing is read
+        folder_splits(task.source)  # checked first, so that no unrelated large folder is read
     return content_hash(source_path(task.source)) if colon else ""

@@ -1,8 +1,8 @@
-"""`keywords`: harmless generated posts, whose class is decided by one phrase among filler words.
+"""`keywords`: harmless generated posts whose class is decided by one phrase among filler words.
 
-A post is a row of made-up filler words, drawn by Zipf's law as the words of a language are, of varying length. In it
-stands one phrase of its class, one to three words, which is the rationale; posts of the last class, "neither", have
-none. Words of a phrase occur in phrases of that class only, so that a single word can decide.
+A post is a sequence of made-up filler words of varying length; words follow Zipf's law, as in natural language. It
+contains one phrase of its class, of one to three words, which is the rationale; posts of the last class, "neither",
+contain none. Words of a phrase occur only in phrases of one class, so a single word can decide.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ NUM_FILLER, SHORTEST = 600, 4
 
 
 def filler_words() -> tuple[str, ...]:
-    """Made-up words of two or three syllables, in a fixed order, none of them part of a phrase."""
+    """Made-up words of two or three syllables in a fixed order; none of them occurs in a phrase."""
     syllables = [a + b for a, b in product("bdfklmnprstv", "aeiou")]
-    generator = np.random.default_rng(0)  # fixed: every task speaks the same language
+    generator = np.random.default_rng(0)  # fixed: all tasks use the same words
     taken = {word for phrases in PHRASES.values() for phrase in phrases for word in phrase.split()}
     words: dict[str, None] = {}
     while len(words) < NUM_FILLER:
@@ -36,7 +36,7 @@ def filler_words() -> tuple[str, ...]:
 
 
 def keyword_corpus(sizes: dict[str, int], max_tokens: int, seed: int) -> Corpus:
-    """As many posts of each split as `sizes` says, of `SHORTEST` to `max_tokens` words, each length as likely."""
+    """Posts for each split (`sizes`), with lengths uniform from `SHORTEST` to `max_tokens` words."""
     filler, frequency = filler_words(), 1.0 / np.arange(1, NUM_FILLER + 1)  # Zipf's law
     posts = []
     for number, split in enumerate(SPLITS):

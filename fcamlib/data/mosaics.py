@@ -1,7 +1,7 @@
 """Mosaics: one foreground picture, whose class is the label, among background pictures.
 
-A mosaic is a row of indices into the bank of base pictures, never a copy of pixels. Train, validation and test
-mosaics are composed of disjoint base pictures. Source: arXiv 2307.13421, experiments on CIFAR.
+A mosaic is a row of indices into the bank of base pictures; pixels are never copied. Train, validation and test
+mosaics use disjoint sets of base pictures. Source: arXiv 2307.13421, experiments on CIFAR.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from fcamlib.errors import DataError
 def mosaic_task(config: Mosaics, seed: int) -> SDCTask:
     """Train, validation and test mosaics of `config`, drawn with `seed`.
 
-    The label is uniform over the foreground classes, the foreground's place uniform over the segments, and
-    every picture uniform over those of its class set in the split, with replacement.
+    The label is uniform over the foreground classes, the foreground's position is uniform over the segments, and
+    pictures are drawn uniformly with replacement from the split's pictures of the respective classes.
     """
     pictures = load_pictures(config.source, config.image_size)
     foreground = _numbers(config.foreground, pictures, config.source, "foreground")
     background = _numbers(config.background, pictures, config.source, "background")
     background = background or sorted(set(range(len(pictures.class_names))) - set(foreground))
     if not background:
-        raise DataError("background is empty: foreground names every class, so leave at least one of them out.")
+        raise DataError("background is empty because foreground names every class: leave at least one class out.")
     pools = pictures.pools()
     if config.paper_split:
         pools["test"] = pools["train"]
@@ -40,14 +40,14 @@ def mosaic_task(config: Mosaics, seed: int) -> SDCTask:
         names = [*(f"class '{name}'" for name in config.foreground), "the background"]
         if empty := [name for name, group in zip(names, groups, strict=True) if not group.any()]:
             needed = "give at least two training pictures and one test picture"
-            raise DataError(f"{empty[0]} has no picture left for {split}: {needed}.")
+            raise DataError(f"{empty[0]} has no pictures left for {split}: {needed}.")
         splits[split] = _draw(bank, groups, (count, config.num_segments), generator)
     title = source_title(config.source) + (" (test mosaics from training pictures)" if config.paper_split else "")
     return SDCTask(splits, config.foreground, title)
 
 
 def _numbers(names: Sequence[str], pictures: Pictures, source: str, field: str) -> list[int]:
-    """The numbers of classes; an unknown name is one sentence."""
+    """The numbers of the named classes; `DataError` for an unknown name."""
     known = {name: number for number, name in enumerate(pictures.class_names)}
     if unknown := [name for name in names if name not in known]:
         fault = f"{field} names '{unknown[0]}', which is not a class of dataset='{source}'"
@@ -58,7 +58,7 @@ def _numbers(names: Sequence[str], pictures: Pictures, source: str, field: str) 
 def _draw(
     bank: Bank, groups: list[Bool[np.ndarray, " N"]], shape: tuple[int, int], generator: np.random.Generator
 ) -> SDCData:
-    """Mosaics (n, M) of the pictures of each foreground class, and of all background classes together, the last."""
+    """Mosaics (n, M); `groups` are the pictures of each foreground class, and last those of the background."""
     *by_class, others = (np.flatnonzero(group) for group in groups)
     label = generator.integers(len(by_class), size=shape[0])
     place = generator.integers(shape[1], size=shape[0])

@@ -1,4 +1,4 @@
-"""A user's .npz file, read by a schema: shape, kind and range of every array, before it is converted."""
+"""A user's .npz file, validated by a schema: shape, kind and range of every array are checked before conversion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fcamlib.data.files import opened, require_memory
 from fcamlib.errors import DataError
 
 LARGEST = float(np.finfo(np.float32).max)
-KINDS = {  # kind of an array -> numpy's kinds that it may have, what they have to hold
+KINDS = {  # kind of an array -> allowed numpy kinds, required content
     "number": ("biuf", "finite numbers that float32 can hold"),
     "whole": ("iu", "whole numbers"),
     "truth": ("biuf", "True and False, or 0 and 1"),
@@ -26,7 +26,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def load(source: str, allowed: Iterable[str]) -> Arrays:
-    """The arrays of a `kind:PATH` source as they lie in the file; no pickle is loaded."""
+    """The arrays of a `kind:PATH` source, unconverted; pickles are not loaded."""
     path, arrays = source_path(source), {}
     try:
         with opened(path) as content, zipfile.ZipFile(content) as archive:
@@ -36,23 +36,23 @@ def load(source: str, allowed: Iterable[str]) -> Arrays:
                 with archive.open(name) as member:
                     array = np.lib.format.read_array(member, allow_pickle=False)
                 if array.dtype.kind == "U":
-                    "".join(array.ravel().tolist()).encode()  # a file can hold characters that Unicode has not
+                    "".join(array.ravel().tolist()).encode()  # a file can hold characters that are not in Unicode
                 arrays[name.removesuffix(".npy")] = array
     except DataError:
         raise
-    except Exception as error:  # of a damaged file, numpy and zipfile can raise anything
+    except Exception as error:  # with a damaged file, numpy and zipfile can raise anything
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())[:200] or type(error).__name__
         reason = "it holds Python objects, which are not read" if "pickle" in reason else reason
         raise DataError(f"dataset='{source}': '{path}' cannot be read ({reason}): write it with numpy.savez.") from None
     if unknown := [name[:100] for name in arrays if name not in allowed]:
-        raise DataError(f"dataset='{source}' holds an unknown '{unknown[0]}': allowed are {', '.join(allowed)}.")
+        raise DataError(f"dataset='{source}' holds an unknown array '{unknown[0]}': allowed are {', '.join(allowed)}.")
     return arrays
 
 
 def checked(arrays: Arrays, source: str, schema: Mapping[str, str]) -> Arrays:
-    """The arrays converted; the first that is missing, of another shape or of another kind is one sentence.
+    """The converted arrays; `DataError` for the first that is missing or has another shape or kind.
 
-    `schema` has the axes and the kind of each array, as in "N D number"; an array whose kind ends in ? may be missing.
+    `schema` has the axes and the kind of each array, as in "N D number"; arrays whose kind ends in ? are optional.
     """
     sizes: dict[str, int] = {}
     found: Arrays = {}
@@ -67,7 +67,7 @@ def checked(arrays: Arrays, source: str, schema: Mapping[str, str]) -> Arrays:
             sizes.setdefault(axis, size)
         if 0 in array.shape or [*array.shape] != [sizes.get(axis) for axis in axes]:
             known = ", ".join(f"{axis} = {sizes[axis]}" for axis in axes if axis in sizes)
-            shape = f"{array.shape}, and ({', '.join(axes)}) is needed"
+            shape = f"{array.shape}, but ({', '.join(axes)}) is needed"
             raise DataError(f"dataset='{source}': '{name}' has shape {shape}, with {known}.")
         if array.dtype.kind not in kinds:
             raise DataError(f"dataset='{source}': '{name}' holds {array.dtype}: give {needed}.")
@@ -81,7 +81,7 @@ def checked(arrays: Arrays, source: str, schema: Mapping[str, str]) -> Arrays:
 
 
 def _converted(array: np.ndarray, kind: str) -> tuple[np.ndarray, NDArray[np.bool_]]:
-    """The array in the type of its kind, and which of its values are allowed."""
+    """The array in the type of its kind, and which of its values are valid."""
     if kind == "number":
         array = array if array.dtype == np.float32 else array.astype(np.float64)
         return array, np.abs(array) <= LARGEST
@@ -100,12 +100,12 @@ def class_labels(array: np.ndarray, source: str) -> tuple[Int64[np.ndarray, " n"
     """Checked labels -> class of each instance and the names of the classes, sorted."""
     names, label = np.unique(array, return_inverse=True)
     if len(names) < 2:
-        raise DataError(f"dataset='{source}': 'label' names one class ({names[0]}): at least two are needed.")
+        raise DataError(f"dataset='{source}': 'label' names only one class ({names[0]}): give at least two.")
     return label.astype(np.int64), tuple(map(str, names))
 
 
 def required(split: np.ndarray, label: Int64[np.ndarray, " n"], names: Sequence[str], source: str) -> np.ndarray:
-    """The split of each instance, where each split has some, and each class a training instance."""
+    """The split of each instance; `DataError` if a split is empty or a class has no training instance."""
     if missing := set(SPLITS) - set(split.tolist()):
         raise DataError(f"dataset='{source}': no instance is left for {min(missing)}: give more, or other splits.")
     if unseen := set(label.tolist()) - set(label[split == "train"].tolist()):
@@ -115,7 +115,7 @@ def required(split: np.ndarray, label: Int64[np.ndarray, " n"], names: Sequence[
 
 
 def stratified(label: Int64[np.ndarray, " n"], shares: Iterable[float], seed: int) -> Int64[np.ndarray, " n"]:
-    """Part of each instance, 0.., so that every class is divided in `shares`, which sum to 1."""
+    """Number of the part, from 0, of each instance, so that every class is divided by `shares`, which sum to 1."""
     bounds, part = np.cumsum(list(shares)), np.zeros(len(label), dtype=np.int64)
     generator = np.random.default_rng(seed)
     for value in np.unique(label):
@@ -128,9 +128,9 @@ def stratified(label: Int64[np.ndarray, " n"], shares: Iterable[float], seed: in
 def standardised(
     values: NDArray[np.floating], seen: NDArray[np.bool_], axis: tuple[int, ...], source: str
 ) -> NDArray[np.float32]:
-    """Mean 0 and standard deviation 1 over `axis` of the `seen` values, in float64; a constant channel becomes 0.
+    """Values scaled to mean 0 and standard deviation 1 over `axis` of the `seen` ones; constant channels become 0.
 
-    A channel is constant where it varies by less than the file's own type can tell at its size.
+    A channel counts as constant if its variation is below the resolution of the file's number type.
     """
     known = values[seen].astype(np.float64)
     mean, deviation = (getattr(known, name)(axis=axis, keepdims=True) for name in ("mean", "std"))
@@ -139,5 +139,5 @@ def standardised(
     with np.errstate(over="ignore"):
         scaled = np.where(is_constant, 0.0, (values - mean) / np.where(is_constant, 1.0, deviation)).astype(np.float32)
     if not np.isfinite(scaled).all():
-        raise DataError(f"dataset='{source}': a value is 1e38 standard deviations off the training mean: correct it.")
+        raise DataError(f"dataset='{source}': a value is 1e38 standard deviations from the training mean: correct it.")
     return scaled

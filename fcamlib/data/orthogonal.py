@@ -1,4 +1,4 @@
-"""The linear orthogonal task: foreground of class k is the unit vector e_k, background lies on one extra axis.
+"""The linear orthogonal task: the foreground of class k is the unit vector e_k; background has one extra axis.
 
 Source: arXiv 2307.13421, sec. 3.
 """
@@ -16,9 +16,9 @@ from fcamlib.data.sdc import Bank, SDCData, SDCTask, generators
 def orthogonal_task(config: Orthogonal, seed: int) -> SDCTask:
     """Train, validation and test instances of `config`, drawn with `seed`.
 
-    Segments have C + 1 features. The foreground, at the first place, is e_k for the label k with Gaussian noise on
+    Segments have C + 1 features. The foreground, at the first place, is e_k for label k, with Gaussian noise on
     every axis; a background segment is Gaussian on the last axis and zero on the others. Labels are uniform.
-    The bank is float64: first each split's foreground, one row an instance, then its background.
+    The float64 bank holds, for each split, the foreground (one row per instance), then the background.
     """
     parts = {split: _draw(config, count, generator) for split, count, generator in generators(config, seed)}
     bank = Bank(torch.from_numpy(np.concatenate([values for values, _, _ in parts.values()])))
@@ -35,7 +35,7 @@ def orthogonal_task(config: Orthogonal, seed: int) -> SDCTask:
 def _draw(
     config: Orthogonal, num_instances: int, generator: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of the bank, labels and indices of one split."""
+    """Rows of the bank, labels and segment indices of one split."""
     classes, places = config.num_classes, config.num_segments - 1
     num_backgrounds = config.num_backgrounds or num_instances * places
     label = generator.integers(classes, size=num_instances)

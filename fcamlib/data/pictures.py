@@ -3,10 +3,10 @@
 | source                | pictures                                                                       |
 |-----------------------|--------------------------------------------------------------------------------|
 | `digits`              | scikit-learn's, embedded                                                       |
-| `cifar10`, `cifar100` | the official binary files, verified by checksum, downloaded where they are missing |
+| `cifar10`, `cifar100` | the official binary files, verified by checksum, downloaded if missing         |
 | `folder:PATH`         | a user's: train/<class>/ and test/<class>/ with the same classes                 |
 
-A picture is read as a viewer shows it: turned as its EXIF data say, transparent parts on white.
+A picture is read as a viewer shows it: rotated by its EXIF data, with transparent parts on white.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ENDINGS = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".w
 
 @dataclass(frozen=True)
 class Pictures:
-    """Base pictures of a source, training pictures first; a pixel's largest value is `white`."""
+    """Base pictures of a source, training pictures first; `white` is the largest pixel value."""
 
     values: UInt8[np.ndarray, "N H W C"]
     label: Int64[np.ndarray, " N"]
@@ -48,7 +48,7 @@ class Pictures:
     white: int = 255
 
     def pools(self) -> dict[str, NDArray[np.bool_]]:
-        """Which pictures belong to train, validation and test: disjoint, validation held out of training."""
+        """Masks of the disjoint train, validation and test pictures; validation is held out from training."""
         is_train = np.arange(len(self.label)) < self.num_train
         validation = np.zeros(len(self.label), dtype=bool)
         generator = np.random.default_rng(0)  # fixed: every seed of a run holds out the same pictures
@@ -60,25 +60,25 @@ class Pictures:
 
 
 def source_title(source: str) -> str:
-    """How a data source is called in figures and tables."""
+    """Title of a data source in figures and tables."""
     portable = portable_source(source)
     return TITLES.get(portable, portable.removeprefix("folder:"))
 
 
 @lru_cache(maxsize=2)
 def load_pictures(source: str, image_size: int) -> Pictures:
-    """The base pictures of `source`; those of a folder are resized to `image_size`."""
+    """The base pictures of `source`; pictures from a folder are resized to `image_size`."""
     if source.startswith("folder:"):
         return _folder(source, image_size)
     pictures = _digits() if source == "digits" else _cifar(source)
     if (side := pictures.values.shape[1]) != image_size:
-        fault = f"image_size={image_size} does not fit dataset='{source}', whose pictures have {side} pixels a side"
+        fault = f"image_size={image_size} does not fit dataset='{source}' with pictures of {side} x {side} pixels"
         raise DataError(f"{fault}: leave image_size out.")
     return pictures
 
 
 def _digits() -> Pictures:
-    """scikit-learn's 1,797 digits of 8 x 8 pixels, values 0..16; 30 % of each class are test pictures."""
+    """scikit-learn's 1,797 digits of 8 x 8 pixels, values 0..16; 30% of each class are test pictures."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -94,9 +94,9 @@ def _digits() -> Pictures:
 class Cifar:
     """The official binary files of CIFAR-10 or CIFAR-100, and the archive that holds them.
 
-    A record is `label_bytes` label bytes, of which the last is the class, then 1,024 red, 1,024 green and 1,024 blue
-    values, each plane row by row. `files` are those of training pictures, that of test pictures and that of the names
-    of classes, with the sha256 that each may have (of a .txt without line feeds at its end).
+    A record consists of `label_bytes` label bytes, the last of which is the class, then 1,024 red, 1,024 green and
+    1,024 blue values, each plane row by row. `files` are the training files, the test file and the file of class names,
+    each with its allowed sha256 (for a .txt, without line feeds at its end).
     Source: https://www.cs.toronto.edu/~kriz/cifar.html.
     """
 
@@ -133,7 +133,7 @@ CIFAR = {
         files={
             "train.bin": ("f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",),
             "test.bin": ("d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",),
-            "fine_label_names.txt": (  # with "maple_tree", or with "maple", as some copies have
+            "fine_label_names.txt": (  # with "maple_tree", or as in some copies with "maple"
                 "fbe8ad23bbaf24969898a386833b49c3aaf6ad1119d43f7b41cdea1b3416d578",
                 "88be9e4327820b3c93ba5b29e4fa826b5e71912447321418baefb069d25780ac",
             ),
@@ -144,7 +144,7 @@ CIFAR = {
 
 
 def cifar_state(name: str) -> str:
-    """Whether a data set lies in the data folder: "absent", "verified" or "damaged: <file>"; nothing is changed."""
+    """State of a data set in the data folder: "absent", "verified" or "damaged: <file>"; nothing is changed."""
     cifar, root = CIFAR[name], paths.data_dir()
     if not (root / cifar.folder).is_dir():
         return "absent"
@@ -157,7 +157,7 @@ def cifar_state(name: str) -> str:
 
 
 def _cifar(name: str) -> Pictures:
-    """The official files in the data folder; those that are missing or damaged are unpacked from the archive."""
+    """The official files in the data folder; missing or damaged files are unpacked from the archive."""
     root = paths.data_dir()
     try:
         if (state := cifar_state(name)) != "verified":
@@ -172,7 +172,7 @@ def _cifar(name: str) -> Pictures:
 
 
 def _unpack(cifar: Cifar, root: Path) -> None:
-    """Put the archive's files into their folder; the archive is downloaded where it is not there."""
+    """Unpack the archive's files into their folder; the archive is downloaded if it is missing."""
     archive = root / cifar.url.rsplit("/", 1)[-1]
     if archive.is_file() and content_hash(archive) != cifar.sha256:
         raise DataError(f"'{archive}' is not the official archive (sha256 {cifar.sha256}): remove it.")
@@ -203,7 +203,7 @@ def _folder(source: str, image_size: int) -> Pictures:
     """A user's pictures, resized to `image_size`; train/ and test/ have the same classes."""
     train, test = (_classes(split, source) for split in folder_splits(source))
     if odd := sorted(set(train) ^ set(test)):
-        raise DataError(f"dataset='{source}': class '{odd[0]}' is in only one of train/ and test/: both need it.")
+        raise DataError(f"dataset='{source}': class '{odd[0]}' is in only one of train/ and test/: add it to both.")
     files = [file for classes in (train, test) for members in classes.values() for file in members]
     label = [np.repeat(np.arange(len(part)), [len(members) for members in part.values()]) for part in (train, test)]
 
@@ -222,12 +222,12 @@ def folder_splits(source: str) -> list[Path]:
     splits = [root / "train", root / "test"]
     if missing := [split.name for split in splits if not split.is_dir()]:
         needed = "it needs train/<class>/ and test/<class>/ with pictures"
-        raise DataError(f"dataset='{source}': the folder '{root}' has no {missing[0]}/ in it: {needed}.")
+        raise DataError(f"dataset='{source}': the folder '{root}' has no {missing[0]}/: {needed}.")
     return splits
 
 
 def _classes(root: Path, source: str) -> dict[str, list[Path]]:
-    """The pictures of each class below train/ or test/; what is neither is named in the log."""
+    """The pictures of each class in train/ or test/; other files are reported in the log."""
     names = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if odd := [name for name in names if not name.isprintable()]:
         raise DataError(f"dataset='{source}': the class {odd[0]!a} of {root.name}/ is not readable text: rename it.")
@@ -237,16 +237,16 @@ def _classes(root: Path, source: str) -> dict[str, list[Path]]:
         is_picture = file.suffix.lower() in ENDINGS
         (classes.get(file.relative_to(root).parts[0], unknown) if is_picture else unknown).append(file)
     if unknown:
-        log.warning("'%s' and %d more files are no pictures of a class and are left out.", unknown[0], len(unknown) - 1)
+        log.warning("'%s' and %d more files are not pictures of a class and are ignored.", unknown[0], len(unknown) - 1)
     if empty := [name for name, files in classes.items() if not files]:
-        raise DataError(f"dataset='{source}': class '{empty[0]}' has no picture in {root.name}/: give it one.")
+        raise DataError(f"dataset='{source}': class '{empty[0]}' has no pictures in {root.name}/: add at least one.")
     if not classes:
-        raise DataError(f"dataset='{source}': '{root}' has no class: put pictures into {root.name}/<class>/.")
+        raise DataError(f"dataset='{source}': '{root}' has no classes: put pictures into {root.name}/<class>/.")
     return classes
 
 
 def decoded(number: int, image_size: int, read: Callable[[int], NDArray[np.uint8]]) -> UInt8[np.ndarray, "N S S 3"]:
-    """`number` pictures, each from `read`, decoded side by side; the memory they take is checked before."""
+    """`number` pictures, each from `read`, decoded in parallel after a check of the memory they need."""
     what = f"{number:,} pictures of image_size={image_size}"
     require_memory(number * image_size**2 * 3, what, "give a smaller image_size or fewer pictures")
     values = np.empty((number, image_size, image_size, 3), dtype=np.uint8)
@@ -255,29 +255,29 @@ def decoded(number: int, image_size: int, read: Callable[[int], NDArray[np.uint8
         values[place] = read(place)
 
     with warnings.catch_warnings(), ThreadPoolExecutor() as pool:  # decoding releases the interpreter lock
-        warnings.simplefilter("ignore")  # of Pillow, on metadata that change no pixel
+        warnings.simplefilter("ignore")  # Pillow warns about metadata that change no pixel
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         list(pool.map(fill, range(number)))
     return values
 
 
 def as_shown(file: Path, is_turned: bool = True) -> Image.Image:
-    """The picture in RGB as a viewer shows it: turned as its EXIF data say unless not `is_turned`, on white."""
+    """The picture in RGB as a viewer shows it: on white and, if `is_turned`, rotated by its EXIF data."""
     try:
-        with opened(file) as content, Image.open(content) as picture:  # by path, Pillow garbles turned TIFF files
+        with opened(file) as content, Image.open(content) as picture:  # given a path, Pillow garbles rotated TIFF files
             picture.load()
             is_deep = picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format in ("PNG", "PPM"))
             return _on_white(ImageOps.exif_transpose(picture) if is_turned else picture, is_deep)
-    except Exception as error:  # of a damaged file, a decoder can raise anything
+    except Exception as error:  # with a damaged file, a decoder can raise anything
         reason = getattr(error, "strerror", None) or str(error)
         if isinstance(error, UnidentifiedImageError):
-            reason = "it is no picture"
+            reason = "it is not a picture"
         reason = " ".join(reason.split())[:200]
-        raise DataError(f"the picture '{file}' cannot be read ({reason}): mend or remove it.") from None
+        raise DataError(f"the picture '{file}' cannot be read ({reason}): repair or remove it.") from None
 
 
 def _on_white(picture: Image.Image, is_deep: bool) -> Image.Image:
-    """In RGB, with transparent parts on white; `is_deep`: of 16 bits a pixel the upper 8 are shown."""
+    """The picture in RGB, with transparent parts on white; of 16-bit pixels (`is_deep`) the upper 8 bits are used."""
     if is_deep:
         values = np.asarray(picture)
         grey = (values >> 8).astype(np.uint8)

@@ -1,9 +1,9 @@
-"""Posts of a text source, and a user's own as JSON lines, one post a line with the fields of `Post`.
+"""Posts of a text source, and a user's own as JSON lines: one post per line with the fields of `Post`.
 
-PATH of `text:PATH` is a folder with `train.jsonl`, `test.jsonl` and, if there is one, `validation.jsonl`; or one file,
-whose lines either all name their `split` or none does. Without validation posts a tenth of the training posts of each
-class is held out; a file without `split` is divided 80 : 10 : 10 in each class. Both are drawn once, alike for every
-seed. Posts without a word are left out with a count in the log.
+PATH of `text:PATH` is a folder with `train.jsonl`, `test.jsonl` and optionally `validation.jsonl`; or one file, in
+which either all lines name their `split` or none does. Without validation posts a tenth of the training posts of each
+class is held out; a file without `split` is divided 80 : 10 : 10 in each class. Both divisions are the same for every
+seed. Posts without words are left out and counted in the log.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
 FILES = tuple(f"{split}.jsonl" for split in SPLITS)
-HELD_OUT = 0.1  # of each class, for each of validation and test that has no posts of its own
+HELD_OUT = 0.1  # share of each class for validation, and for test, if the source has no such posts
 WORD = re.compile(r"\w+(?:['\u2019]\w+)*|[^\w\s]")
 
 
 def _label(value: object) -> str | int:
     if isinstance(value, str | int) and not isinstance(value, bool):
         return value
-    raise ValueError("field label has to be text or a whole number")
+    raise ValueError("field label must be text or a whole number")
 
 
 class Post(BaseModel):
     """A text as words, and its class.
 
-    Instead of `tokens` a line may hold `text`, which is made lower-case and split into words and punctuation marks.
-    `rationale` has 0 or 1 for each word, 1 where the label comes from; none or all 0 where that is not known.
+    Instead of `tokens` a line may have `text`, which is lower-cased and split into words and punctuation marks.
+    `rationale` has 0 or 1 per word, 1 for words that decide the label; leave it out or all 0 if they are not known.
     """
 
     tokens: list[StrictStr] = []
@@ -54,12 +54,12 @@ class Post(BaseModel):
             raise ValueError("give either tokens or text, not both")
         self.tokens = self.tokens if self.text is None else WORD.findall(self.text.lower())
         if self.rationale and len(self.rationale) != (number := len(self.tokens)):
-            raise ValueError(f"field rationale has {len(self.rationale)} entries for {number} tokens: give one a token")
+            raise ValueError(f"field rationale has {len(self.rationale)} entries for {number} tokens: give one each")
         return self
 
 
 class Corpus(NamedTuple):
-    """Posts that all have a split, the names of the classes, and what the posts are called."""
+    """Posts that all have a split, the names of the classes, and a title."""
 
     posts: list[Post]
     class_names: tuple[str, ...]
@@ -67,21 +67,21 @@ class Corpus(NamedTuple):
 
 
 def jsonl_files(source: str) -> dict[str, Path]:
-    """The files of a `text:PATH` source by name; other .jsonl files beside them are named in the log."""
+    """The files of a `text:PATH` source by name; other .jsonl files in the folder are reported in the log."""
     path = source_path(source)
     if not path.is_dir():
         return {path.name: path}
     files = {name: path / name for name in FILES if (path / name).is_file()}
     if missing := {"train.jsonl", "test.jsonl"} - files.keys():
-        raise DataError(f"dataset='{source}': the folder '{path}' has no {max(missing)}: put one there.")
+        raise DataError(f"dataset='{source}': the folder '{path}' has no {max(missing)}: put the file there.")
     for other in sorted(path.glob("[!.]*.jsonl")):
         if other.name not in files:
-            log.warning("'%s' is not read: a folder holds %s.", other, ", ".join(FILES))
+            log.warning("'%s' is ignored: only %s are read.", other, ", ".join(FILES))
     return files
 
 
 def jsonl_corpus(source: str) -> Corpus:
-    """The posts of a `text:PATH` source. Raises `DataError` in one sentence that names file, line and field."""
+    """The posts of a `text:PATH` source. Raises `DataError` with one sentence that names file, line and field."""
     files = jsonl_files(source)
     posts = [post for file in files.values() for post in _posts(file, source, in_folder=len(files) > 1)]
     if without := [place for place, post in enumerate(posts, start=1) if not post.split]:
@@ -105,7 +105,7 @@ def jsonl_corpus(source: str) -> Corpus:
 
 
 def _posts(file: Path, source: str, in_folder: bool) -> list[Post]:
-    """The posts of a file, in the split that each line names, or in a folder the file."""
+    """The posts of a file; the split is named by each line or, in a folder, by the file."""
     posts = []
     for number, line in enumerate(read_text(file, f"dataset='{source}'").split("\n"), start=1):
         if line.strip():
@@ -115,12 +115,12 @@ def _posts(file: Path, source: str, in_folder: bool) -> list[Post]:
                 place = f"dataset='{source}': line {number} of '{file}'"
                 raise DataError(f"{place}: {json_fault(error)}.") from None
     if num_empty := sum(not post.tokens for post in posts):
-        log.warning("%d posts of '%s' have no word and are left out.", num_empty, file)
+        log.warning("%d posts of '%s' have no words and are left out.", num_empty, file)
     return [post.model_copy(update={"split": file.stem} if in_folder else {}) for post in posts if post.tokens]
 
 
 def _move(posts: list[Post], share: float, from_split: str, to_split: Literal["validation", "test"]) -> None:
-    """Move a `share` of the posts of each class: at least one where there are two, never all."""
+    """Move a `share` of the posts of each class: at least one if there are two, never all."""
     generator = np.random.default_rng(0)  # fixed: every seed of a run holds out the same posts
     by_label = defaultdict(list)
     for post in posts:

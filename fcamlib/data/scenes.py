@@ -1,9 +1,9 @@
 """`scenes`: generated pictures of coloured shapes with captions and boxes, drawn in memory.
 
-A picture shows one to three shapes of different kinds, about a quarter of its width, on a dark or a light textured
-ground. A kind of shape is a category: it has an outline and a pattern of its own, so that a region of 8 pixels tells
-it; the colour is drawn freely. Each picture has five captions of at most ten words, which name every shape with its
-colour, from left to right, in varied sentences. The box of a shape goes around its pixels.
+A picture shows one to three shapes of different kinds, about a quarter of its width, on a dark or light textured
+ground. Each kind of shape is a category with its own outline and pattern, so a region of 8 pixels is enough to identify
+it; colours are random. Each picture has five captions of at most ten words, which name every shape with its colour,
+from left to right, in varied sentences. The box of a shape encloses its pixels.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fcamlib.data.coco import Box, CocoPicture
 from fcamlib.data.files import require_memory
 from fcamlib.data.vocabulary import words_of
 
-EDITION = 1  # raised whenever the same config and seed would give other pictures or captions
+EDITION = 1  # increased whenever the same config and seed would give different pictures or captions
 NUM_CAPTIONS = 5
 MAX_WORDS = 10
 SMALLEST, LARGEST = 0.25, 0.33  # side of the square a shape is drawn in, as a share of the picture's
 COLOURS = {"red": (205, 45, 45), "green": (45, 165, 60), "blue": (55, 80, 210), "yellow": (230, 200, 45)}
-SHAPE_WORDS = {  # category -> the words that name it, the first one most often
+SHAPE_WORDS = {  # category -> words that name it, the most frequent first
     "circle": ("circle", "disc"),
     "square": ("square", "box"),
     "triangle": ("triangle",),
@@ -51,7 +51,7 @@ _TEMPLATES = (
 
 @dataclass(frozen=True)
 class Shape:
-    """A shape of a scene: its category, its colour's name, and its pixels."""
+    """A shape of a scene: category, name of its colour, and pixels."""
 
     category: str
     colour: str
@@ -76,7 +76,7 @@ class Scene:
 
 @lru_cache(maxsize=1)
 def scene_pictures(config: Scenes, seed: int) -> tuple[list[CocoPicture], list[CocoPicture], tuple[str, ...]]:
-    """Training and validation scenes, test scenes, whose image ids run on from 1, and the names of the categories."""
+    """Training and validation scenes, test scenes (image ids count from 1 across both), and category names."""
     number, size, names = config.num_train + config.num_validation + config.num_test, config.image_size, [*SHAPE_WORDS]
     require_memory(6 * number * size**2, f"{number:,} scenes of image_size={size}", "give fewer or smaller ones")
     pictures = []
@@ -88,7 +88,7 @@ def scene_pictures(config: Scenes, seed: int) -> tuple[list[CocoPicture], list[C
 
 
 def split_scenes(config: Scenes, seed: int) -> Iterator[Iterator[Scene]]:
-    """The scenes of train2014 and of val2014, each from draws of its own."""
+    """The scenes in place of train2014 and of val2014, drawn independently."""
     for number, size in enumerate((config.num_train + config.num_validation, config.num_test)):
         generator = np.random.default_rng([seed, EDITION, number])
         yield (draw_scene(generator, config.image_size, config.max_objects) for _ in range(size))
@@ -117,7 +117,7 @@ def draw_scene(generator: np.random.Generator, size: int, max_objects: int) -> S
 
 
 def _one_of(generator: np.random.Generator, values: Sequence[str]) -> str:
-    """One of `values`, each as likely; `Generator.choice` takes ten times as long."""
+    """One of `values`, drawn uniformly; `Generator.choice` takes ten times as long."""
     return values[int(generator.integers(len(values)))]
 
 
@@ -131,7 +131,7 @@ def _texture(generator: np.random.Generator, size: int) -> Float[np.ndarray, "S 
 
 
 def _places(generator: np.random.Generator, size: int, number: int) -> list[tuple[int, int, int]]:
-    """x, y and side of `number` squares, two pixels or more apart from each other."""
+    """x, y and side of `number` squares, at least two pixels apart."""
     while True:
         places: list[tuple[int, int, int]] = []
         for _ in range(50):
@@ -145,7 +145,7 @@ def _places(generator: np.random.Generator, size: int, number: int) -> list[tupl
 
 @lru_cache(maxsize=256)  # never written to
 def _stencil(category: str, side: int) -> tuple[Bool[np.ndarray, "s s"], Bool[np.ndarray, "s s"]]:
-    """Which pixels of a square belong to a shape, and which of them have the pattern's light tone."""
+    """Which pixels of a square belong to a shape, and which of those have the pattern's light tone."""
     row, column = np.indices((side, side))
     x, y = ((places + 0.5) / side * 2 - 1 for places in (column, row))  # of pixels' centres, in (-1, 1)
     if category == "circle":  # plain

@@ -1,4 +1,4 @@
-"""The container of every SDC task: segments live once, in a bank; an instance is a row of indices into it."""
+"""The container of every SDC task: segments are stored once, in a bank; an instance is a row of indices into it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Item = TypeVar("Item")
 class Bank:
     """All N segments of a task, stored once; a model sees `values * scale + shift`.
 
-    `pictures` are uint8 in (N, height, width, channels) and become [-1, 1] with channels first; `words` are numbers of
-    words, int64, which an encoder looks up, and stay integers.
+    `pictures` are uint8 (N, height, width, channels), seen as [-1, 1] with channels first; `words` are int64 word
+    numbers, which stay integers because an encoder looks them up.
     """
 
     values: Tensor
@@ -38,7 +38,7 @@ class Bank:
         return (shape[-1], *shape[:-1]) if self.pictures else shape
 
     def rows(self, index: Int[Tensor, " n"], dtype: torch.dtype, channels_last: bool = False) -> Tensor:
-        """The segments at `index`, scaled, as a model sees them: (n, *segment_shape); words as their numbers (n,)."""
+        """The scaled segments at `index` as a model sees them: (n, *segment_shape); words as numbers (n,)."""
         if self.words:
             return self.values.index_select(0, index.long())
         rows = self.values.index_select(0, index.long()).to(dtype).mul_(self.scale).add_(self.shift)
@@ -59,13 +59,13 @@ class SDCData:
     Parameters
     ----------
     segments : (n, M) int32
-        Row of the bank at each place; padded places hold any valid row.
+        Row of the bank at each place; padding holds any valid row.
     foreground : (n, M) bool
-        Truth of where the label comes from, all False where it is not known; used in measures, never in training.
+        True for foreground segments, all False if they are not known; used in measures, never in training.
     mask : (n, M) bool or None
-        True for real segments; None where no instance is padded.
+        True for real segments; None if no instance is padded.
     is_checked : bool
-        Whether the values are known to be valid, as in a part of valid data: a look would wait for the device.
+        Whether the values are known to be valid, as in parts of valid data; checking would synchronise the device.
     """
 
     bank: Bank
@@ -77,13 +77,13 @@ class SDCData:
 
     def __post_init__(self) -> None:
         if self.segments.numel() == 0:
-            raise ValueError(f"segments of shape {tuple(self.segments.shape)} hold no instance: give at least one.")
+            raise ValueError(f"segments of shape {tuple(self.segments.shape)} hold no instances: give at least one.")
         if len(self.label) != len(self.segments) or self.foreground.shape != self.segments.shape:
             raise ValueError("segments, label and foreground differ in length: give one row each per instance.")
         if self.is_checked:
             return
         if int(self.segments.min()) < 0 or int(self.segments.max()) >= len(self.bank.values):
-            raise ValueError("segments point outside the bank: indices run from 0 to its number of rows less one.")
+            raise ValueError("segments point outside the bank: indices run from 0 to its number of rows minus one.")
         if self.mask is not None and not bool(self.mask.any(dim=1).all()):
             raise ValueError("an instance has no segment: every row of mask needs at least one True.")
 
@@ -97,7 +97,7 @@ class SDCData:
 
     @property
     def has_foreground(self) -> Bool[Tensor, " n"]:
-        """Whether it is known where an instance's label comes from; measures of focus are over these."""
+        """Whether the foreground of an instance is known; focus measures cover only these instances."""
         return (self.foreground if self.mask is None else self.foreground & self.mask).any(dim=1)
 
     def _each(self, change: Callable[[Tensor], Tensor], *names: str) -> SDCData:
@@ -110,9 +110,9 @@ class SDCData:
         return self._each(lambda values: values[index], "segments", "label", "foreground", "mask")
 
     def trimmed(self) -> SDCData:
-        """The same instances without the places at the end that are padding in all of them.
+        """The same instances without trailing places that are padding in all of them.
 
-        Only where the mask lies on the CPU: elsewhere, finding the longest instance would wait for the device.
+        Applies only to a mask on the CPU: elsewhere, finding the longest instance would synchronise the device.
         """
         if self.mask is None or self.mask.device.type != "cpu":
             return self
@@ -140,19 +140,19 @@ class SDCTask:
         return self.splits["train"].bank
 
     def to(self, device: torch.device) -> SDCTask:
-        """The same task on `device`, its bank moved once."""
+        """The same task on `device`; the bank is moved once."""
         bank = self.bank.to(device)
         return replace(self, splits={k: replace(v, bank=bank).to(device) for k, v in self.splits.items()})
 
 
 def distinct(index: Int[Tensor, "B M"]) -> tuple[Int[Tensor, " N"], Int[Tensor, "B M"]]:
-    """Distinct rows that occur in `index`, and the place of each entry among them."""
+    """Distinct rows that occur in `index`, and the position of each entry among them."""
     rows, inverse = torch.unique(index, return_inverse=True)
     return rows, inverse
 
 
 def every_occurrence(index: Int[Tensor, "B M"]) -> tuple[Int[Tensor, " BM"], Int[Tensor, "B M"]]:
-    """The plain counterpart of `distinct`: every entry of `index` is a row of its own."""
+    """The plain counterpart of `distinct`: every entry of `index` is a separate row."""
     return index.flatten(), torch.arange(index.numel(), device=index.device).view(index.shape)
 
 
@@ -164,7 +164,7 @@ def by_split(
     label: Int[np.ndarray, " n"],
     split: np.ndarray,
 ) -> dict[str, SDCData]:
-    """Instances of each split, padded to its longest; of each segment its row of the bank and the instance it is of."""
+    """Instances of each split, padded to the longest; `rows` and `owner` are each segment's bank row and instance."""
     order, sizes = np.argsort(owner, kind="stable"), np.bincount(owner)
     splits = {}
     for name in SPLITS:
@@ -185,9 +185,9 @@ def generators(config: Any, seed: int) -> Iterator[tuple[str, int, np.random.Gen
 
 
 def drawn(items: Sequence[Item], number: int, seed: Sequence[int], what: str) -> list[Item]:
-    """All items for 0, else that many, drawn without replacement and in their own order."""
+    """All items if `number` is 0, else that many, drawn without replacement and in their original order."""
     if number > len(items):
-        raise DataError(f"{number:,} {what} are asked for, and there are {len(items):,}: ask for at most those.")
+        raise DataError(f"{number:,} {what} are requested, but there are only {len(items):,}: give a smaller number.")
     if number in (0, len(items)):
         return list(items)
     return [items[place] for place in sorted(np.random.default_rng(seed).permutation(len(items))[:number].tolist())]

@@ -1,11 +1,11 @@
 """Time series: an instance is a multichannel series cut into windows; one window decides the label.
 
-`motifs` are generated: slow drift and noise run through the whole series, one window holds the motif of the label's
-class, and some of the others a distractor, a waveform of the same kind and energy that no class has. The windows of
-all series are the bank; every window occurs in one series. Source: this project's design.
+`motifs` are generated: slow drift and noise run through the whole series, one window contains the motif of the label's
+class, and some others contain a distractor, a waveform of the same kind and energy that belongs to no class. The bank
+holds the windows of all series; each window occurs in one series. Source: this project's design.
 
 `series:PATH` is an .npz file with the arrays of `SERIES` or `WINDOWS`, which the book's page on vectors explains.
-Channels are standardised with mean and standard deviation of the training series.
+Channels are standardised with the mean and standard deviation of the training series.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from fcamlib.errors import DataError
 AMPLITUDE = (0.8, 1.2)  # range of a waveform's root mean square
 CYCLES = (1.0, 4.0)  # range of its two frequencies, in cycles per waveform
 DRIFT = 1.0  # amplitude of the drift
-SHARES = (0.6, 0.2, 0.2)  # of the series of each class, where a file names no split
+SHARES = (0.6, 0.2, 0.2)  # splits of the series of each class, if a file names none
 _BOTH = {"label": "n label", "length": "n whole?", "split": "n split?"}
 SERIES = {"series": "n channels time number", "foreground": "n time truth?"} | _BOTH
 WINDOWS = {"windows": "n M channels time number", "foreground": "n M truth?"} | _BOTH
 
 
 def series_task(config: Series, seed: int) -> SDCTask:
-    """Train, validation and test series of `config`; `seed` draws those of `motifs`, and nothing of a file."""
+    """Train, validation and test series of `config`; `seed` draws `motifs` and has no effect on a file."""
     return _motifs(config, seed) if config.source == "motifs" else _file(config)
 
 
 def waveforms(num_waveforms: int, num_channels: int, length: int) -> Float[np.ndarray, "W C T"]:
-    """Waveforms with root mean square 1 that differ in frequencies and phases, the same for every seed.
+    """Waveforms with root mean square 1 and different frequencies and phases, the same for every seed.
 
-    Each channel is a sum of two sinusoids under a Hann window, which starts and ends at zero.
+    Each channel is a sum of two sinusoids times a Hann window, which starts and ends at zero.
     """
     generator = np.random.default_rng(0)
     time = (np.arange(length) + 0.5) / length
@@ -60,9 +60,9 @@ def _motifs(config: Series, seed: int) -> SDCTask:
 def _draw(
     config: Series, num_series: int, generator: np.random.Generator
 ) -> tuple[Float32[np.ndarray, "n M C T"], Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
-    """Windows, label and the motif's window of `num_series` series.
+    """Windows, labels and motif positions of `num_series` series.
 
-    Their background is a slow sinusoid and a linear trend for each channel, and white noise.
+    The background of each channel is a slow sinusoid, a linear trend and white noise.
     """
     num_segments, num_channels, length = config.num_segments, config.num_channels, config.window_length
     label = generator.integers(config.num_classes, size=num_series)
@@ -91,22 +91,22 @@ def _file(config: Series) -> SDCTask:
     source, step = config.source, config.window_length or 1
     arrays = load(source, dict.fromkeys([*SERIES, *WINDOWS]))
     if ("series" in arrays) == ("windows" in arrays):
-        raise DataError(f"dataset='{source}' needs one of the arrays 'series' and 'windows': give one of them.")
+        raise DataError(f"dataset='{source}' needs either the array 'series' or the array 'windows': give one of them.")
     kind = "series" if "series" in arrays else "windows"
     arrays = checked(arrays, source, SERIES if kind == "series" else WINDOWS)
     values, (label, names) = arrays[kind], class_labels(arrays["label"], source)
     num_series, longest = len(values), values.shape[2 if kind == "series" else 1]  # samples, or windows
     fault = f"window_length={config.window_length} does not fit dataset='{source}', whose"
     if kind == "series" and not 0 < config.window_length <= longest:
-        raise DataError(f"{fault} series have {longest} samples: choose one from 1 to {longest}.")
+        raise DataError(f"{fault} series have {longest} samples: choose a length from 1 to {longest}.")
     if kind == "windows" and config.window_length:
         raise DataError(f"{fault} file holds windows: leave it out.")
     length = arrays.get("length", np.full(num_series, longest))
     if (wrong := np.flatnonzero((length < step) | (length > longest))).size:
-        fault = f"series {wrong[0]} has length {length[wrong[0]]}: give {step}, which is one window, to {longest}"
+        fault = f"series {wrong[0]} has length {length[wrong[0]]}: give {step} (one window) to {longest}"
         raise DataError(f"dataset='{source}': {fault}, or leave the series out.")
     num_windows = longest // step
-    mask = np.asarray((np.arange(num_windows) + 1) * step <= length[:, None])  # windows whole inside the valid length
+    mask = np.asarray((np.arange(num_windows) + 1) * step <= length[:, None])  # windows inside the valid length
     truth = arrays.get("foreground", np.zeros((num_series, longest), dtype=bool))[:, : num_windows * step]
     foreground = np.any(truth.reshape(num_series, num_windows, step), axis=2)
     if kind == "series":
@@ -114,7 +114,7 @@ def _file(config: Series) -> SDCTask:
         values = cut.reshape(num_series, -1, num_windows, step).swapaxes(1, 2)  # (n, M, C, T)
     drawn = np.array(SPLITS)[stratified(label, SHARES, seed=0)]
     split = required(arrays.get("split", drawn), label, names, source)
-    series, windows = mask.nonzero()[0], values[mask]  # (N,), (N, C, T): those that are not padding
+    series, windows = mask.nonzero()[0], values[mask]  # (N,), (N, C, T), without padding
     bank = Bank(torch.from_numpy(standardised(windows, split[series] == "train", (0, 2), source)))
     splits = by_split(bank, np.arange(len(series)), series, foreground[mask], label, split)
     return SDCTask(splits, names, short_source(source))

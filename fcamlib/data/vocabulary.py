@@ -1,9 +1,9 @@
-"""Words of captions: how a caption becomes words, and words become numbers.
+"""Words of captions: splitting captions into words, and numbering the words.
 
-A caption is made lower-case and cut into words: runs of letters and digits, joined by single hyphens or apostrophes
-inside a word ("t-shirt", "don't"); the ending 's is a word of its own ("man's" is "man", "'s"). Everything else, such
-as punctuation, is left out. The vocabulary holds the words that occur often enough, the most frequent first, words of
-the same frequency by spelling. Source: arXiv 2307.13421, experiments on MSCOCO, for lower case and the least count.
+A caption is converted to lower case and split into words: runs of letters and digits, joined by single hyphens or
+apostrophes inside a word ("t-shirt", "don't"); the ending 's is a separate word ("man's" is "man", "'s"). Everything
+else, such as punctuation, is left out. The vocabulary holds the words that occur often enough, ordered by falling
+frequency, then by spelling. Source: arXiv 2307.13421, experiments on MSCOCO, for lower case and the least count.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _WORD = re.compile(r"[^\W_]+(?:[-'](?!s\b)[^\W_]+)*|(?<=[^\W_])'s\b")
 
 
 def words_of(caption: str) -> tuple[str, ...]:
-    """The words of a caption, by the rule above; empty where it has none."""
+    """The words of a caption under the rule above; empty if it has none."""
     return tuple(_WORD.findall(caption.lower().replace("\u2019", "'")))
 
 
 def build_vocabulary(captions: Iterable[Sequence[str]], min_count: int = 1) -> tuple[str, ...]:
-    """The special words, then those that occur `min_count` times or more, by falling frequency, ties by spelling."""
+    """The special words, then those that occur at least `min_count` times, by falling frequency, then spelling."""
     counts = Counter(word for caption in captions for word in caption)
     kept = [word for word, count in counts.items() if count >= min_count]
     return (*SPECIAL, *sorted(kept, key=lambda word: (-counts[word], word)))
 
 
 def encode(words: Sequence[str], numbers: Mapping[str, int]) -> list[int]:
-    """START, the words' numbers (UNKNOWN outside the vocabulary), END."""
+    """START, the numbers of the words (UNKNOWN outside the vocabulary), END."""
     return [START, *(numbers.get(word, UNKNOWN) for word in words), END]
 
 

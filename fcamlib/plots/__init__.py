@@ -1,8 +1,8 @@
-"""One function per figure: arrays and tables in, a figure that shows itself in a notebook out.
+"""One function per figure: each takes arrays or tables and returns a figure that notebooks display.
 
-The functions read nothing and train nothing, so a change of colour never costs a run. Every figure is drawn on
-a white card of fixed size, with one colour, marker and line style per paradigm throughout (`fcamlib.paradigms`).
-`show` saves a figure and displays it with the line how it was made.
+The functions read no files and train nothing, so a change of style needs no new run. Every figure is drawn on a
+white card of fixed size, with a fixed colour, marker and line style per paradigm (`fcamlib.paradigms`).
+`show` saves a figure and displays it with a note on how it was made.
 """
 
 from fcamlib.plots.curves import (

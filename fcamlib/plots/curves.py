@@ -27,15 +27,15 @@ COSTS = {"median": "time of a step (ms)", "peak_mb": "peak memory (MB)"}
 GAIN_PANELS = {"saif": "gain in SAIF", "accuracy": "gain in accuracy"}
 FOCUS = {"loss": r"loss $L(\alpha)$", "incentive": r"incentive $I(\alpha)$"}
 ATTENTION = r"attention $\alpha$ on the foreground"
-TAU = 0.8  # the threshold of SAIF that is used everywhere else
+TAU = 0.8  # the threshold of SAIF used everywhere else
 
 
 @styled
 def learning_curves(history: pd.DataFrame, switch_epoch: int | None = None, title: str = "") -> PageFigure:
-    """Accuracy, focus accuracy and SAIF per epoch: mean over seeds, 95 % t-interval, and seeds as dots.
+    """Accuracy, focus accuracy and SAIF per epoch: mean over seeds, 95% t-interval, and seeds as dots.
 
-    `history` has a row per paradigm, seed and epoch, and the columns accuracy, focus_accuracy and saif in [0, 1]; the
-    last two are left out where the foreground is not known. A line marks `switch_epoch`, the hybrid's last with SA.
+    `history` has one row per paradigm, seed and epoch, with the columns accuracy, focus_accuracy and saif in [0, 1];
+    the last two are missing if the foreground is not known. A line marks `switch_epoch`, the hybrid's last SA epoch.
     """
     require_columns(history, "history", ("paradigm", "seed", "epoch", "accuracy"))
     known = {name: label for name, label in METRICS.items() if name in history and history[name].notna().any()}
@@ -43,15 +43,15 @@ def learning_curves(history: pd.DataFrame, switch_epoch: int | None = None, titl
     fig, axes = panels(history, "epoch", known, "epoch", log="x", shares=True, height=height)
     key = paradigm_key(history, bars=False)
     if switch_epoch is not None:
-        key.append(dotted(axes, f"hybrid turns from SA to HA\nafter epoch {switch_epoch}", x=switch_epoch))
+        key.append(dotted(axes, f"hybrid switches from SA to HA\nafter epoch {switch_epoch}", x=switch_epoch))
     return finished(fig, axes, key, ncols=3, title=title)
 
 
 @styled
 def caption_curves(history: pd.DataFrame, switch_epoch: int) -> PageFigure:
-    """BLEU-4, a_z, s_y and SAIF per epoch: mean over seeds, 95 % t-interval, and seeds as dots.
+    """BLEU-4, a_z, s_y and SAIF per epoch: mean over seeds, 95% t-interval, and seeds as dots.
 
-    `history` has a row per paradigm, seed and epoch, and the columns bleu4, a_z, s_y and saif in [0, 1].
+    `history` has one row per paradigm, seed and epoch, with the columns bleu4, a_z, s_y and saif in [0, 1].
     """
     measures = CAPTIONS | {"saif": "SAIF"}
     fig, axes = panels(history, "epoch", measures, "epoch", log="x", shares=True, height=5.4)
@@ -61,9 +61,9 @@ def caption_curves(history: pd.DataFrame, switch_epoch: int) -> PageFigure:
 
 @styled
 def saif_over_tau(curves: Mapping[str, ArrayLike], title: str = "") -> PageFigure:
-    """SAIF over its threshold, from 0 to 1 in equal steps: mean over seeds, 95 % t-interval, and seeds as dots.
+    """SAIF over its threshold, from 0 to 1 in equal steps: mean over seeds, 95% t-interval, and seeds as dots.
 
-    `curves` holds for each paradigm (R, T) SAIF in [0, 1] of every seed at every threshold.
+    `curves` maps each paradigm to SAIF in [0, 1] of every seed at every threshold, (R, T).
     """
     rows = [
         pd.DataFrame({"paradigm": name, "seed": seed, "tau": np.linspace(0.0, 1.0, len(curve)), "saif": curve})
@@ -84,10 +84,10 @@ def saif_over_tau(curves: Mapping[str, ArrayLike], title: str = "") -> PageFigur
 def measures_over(
     frame: pd.DataFrame, column: str, label: str, log: bool = False, chance: Mapping[str, ArrayLike] | None = None
 ) -> PageFigure:
-    """Accuracy, focus accuracy and SAIF over a setting: mean over seeds, 95 % t-interval, and seeds as dots.
+    """Accuracy, focus accuracy and SAIF over a setting: mean over seeds, 95% t-interval, and seeds as dots.
 
-    `frame` has a row per paradigm, value of the setting and seed; measures in [0, 1], missing where training diverged.
-    `column` is the setting's and `label` its name; `chance` holds what guessing gives at each of its values, rising.
+    `frame` has one row per paradigm, value of the setting and seed, with measures in [0, 1], NaN if training diverged.
+    `column` holds the setting, `label` names it; `chance` gives the results of guessing at its values in rising order.
     """
     require_columns(frame, "frame", ("paradigm", "seed", column, *METRICS))
     places = np.sort(frame[column].unique())
@@ -106,11 +106,11 @@ def measures_over(
 
 @styled
 def gain_over_switch(gains: pd.DataFrame, rule: Mapping[str, float]) -> PageFigure:
-    """What the hybrid gains on the better of SA and HA, over the share of the epochs before its switch.
+    """Gain of the hybrid over the better of SA and HA, by the share of epochs before its switch.
 
-    `gains` has a row per task, share in (0, 1) and seed, and the columns saif and accuracy, differences in [-1, 1]:
-    means over seeds, 95 % t-intervals and few seeds as dots. `rule` names for each task the share at which a rule
-    switches, which is marked on the axis.
+    `gains` has one row per task, share in (0, 1) and seed, with the columns saif and accuracy, differences in [-1, 1].
+    Drawn are means over seeds, 95% t-intervals and, if few, seeds as dots. `rule` maps each task to the share at which
+    a rule switches, which is marked on the axis.
     """
     require_columns(gains, "gains", ("task", "share", "seed", *GAIN_PANELS))
     names = list(dict.fromkeys(gains["task"]))
@@ -136,14 +136,14 @@ def gain_over_switch(gains: pd.DataFrame, rule: Mapping[str, float]) -> PageFigu
 
 @styled
 def flow_curves(flow: pd.DataFrame) -> PageFigure:
-    """Margin and focus logit over time, a row per setting: columns setting, paradigm, time, mu and nu."""
+    """Margin and focus logit over time, one row per setting: columns setting, paradigm, time, mu and nu."""
     return _over_time(flow, FLOW)
 
 
 @styled
 def curvature(spectrum: pd.DataFrame) -> PageFigure:
-    """Extreme eigenvalues of the loss's Hessian over time, a row per setting: columns setting, paradigm, time, largest
-    (the largest eigenvalue) and downward (minus the smallest), whose curve breaks off where it is not above 0."""
+    """Extreme eigenvalues of the loss's Hessian over time, one row per setting: columns setting, paradigm, time,
+    largest (the largest eigenvalue) and downward (minus the smallest; drawn only if positive)."""
     return _over_time(spectrum, CURVATURE, log="y")
 
 
@@ -157,9 +157,9 @@ def _over_time(frame: pd.DataFrame, measures: Mapping[str, str], log: str = "") 
 
 @styled
 def speed_ratios(ratios: pd.DataFrame) -> PageFigure:
-    """How much faster LVML moves than HA at the same point, along the path of each paradigm; a row per setting.
+    """Ratio of LVML's speed to HA's at the same point, along the path of each paradigm; one row per setting.
 
-    Columns: setting, paradigm (whose path it is), alpha in (0, 1), mu_ratio and nu_ratio, both positive.
+    Columns: setting, paradigm (of the path), alpha in (0, 1), mu_ratio and nu_ratio, both positive.
     """
     fig, axes = panels(ratios, "alpha", RATIOS, ATTENTION, rows="setting", log="xy")
     key = [*paradigm_key(ratios), dotted(axes, "equally fast", y=1.0)]
@@ -168,9 +168,9 @@ def speed_ratios(ratios: pd.DataFrame) -> PageFigure:
 
 @styled
 def phase_portrait(curves: pd.DataFrame, points: pd.DataFrame | None = None) -> PageFigure:
-    """Focus logit against margin, a panel per setting: closed-form curves, and what training did as points.
+    """Focus logit versus margin, one panel per setting: closed-form curves, and training as points.
 
-    `curves` has the columns setting, paradigm, mu and nu; `points` these and seed, a row per seed and epoch.
+    `curves` has the columns setting, paradigm, mu and nu; `points` has also seed, with one row per seed and epoch.
     """
     settings = list(dict.fromkeys(curves["setting"]))
     looks = {name: style_of(name) for name in paradigm_order(curves["paradigm"])}
@@ -192,10 +192,10 @@ def phase_portrait(curves: pd.DataFrame, points: pd.DataFrame | None = None) -> 
 
 @styled
 def cost_over_segments(costs: pd.DataFrame, ways: Mapping[str, str]) -> PageFigure:
-    """Time and memory of a training step over the number of segments, a column for each way to compute it.
+    """Time and memory of a training step over the number of segments, one column per method of computation.
 
-    `costs` has a row per measurement: paradigm, way, num_segments, median, low, high (milliseconds) and peak_mb; `ways`
-    gives each way its heading.
+    `costs` has one row per measurement: paradigm, way, num_segments, median, low, high (milliseconds) and peak_mb;
+    `ways` maps each method to its heading.
     """
     require_columns(costs, "costs", ("paradigm", "way", "num_segments", "low", "high", *COSTS))
     shown = costs.assign(way=pd.Categorical(costs["way"], list(ways))).sort_values(["way", "num_segments"])
@@ -210,10 +210,10 @@ def cost_over_segments(costs: pd.DataFrame, ways: Mapping[str, str]) -> PageFigu
 
 @styled
 def fixed_focus_curves(sweep: pd.DataFrame, theory: pd.DataFrame | None = None, x: str = "epoch") -> PageFigure:
-    """Loss and incentive over `x` ("epoch" or "time"), a column per paradigm and a curve per attention weight.
+    """Loss and incentive over `x` ("epoch" or "time"), one column per paradigm and one curve per attention weight.
 
-    `sweep` has a row per paradigm, alpha, seed and epoch, and the columns loss and incentive; `theory`, a closed form,
-    has the same without seed, and is drawn thin and dashed.
+    `sweep` has one row per paradigm, alpha, seed and epoch, with the columns loss and incentive; `theory`, a closed
+    form, has the same without seed and is drawn thin and dashed.
     """
     require_columns(sweep, "sweep", ("paradigm", "alpha", "seed", x, *FOCUS))
     looks, names = alpha_looks(sweep["alpha"].unique()), paradigm_order(sweep["paradigm"])
@@ -227,15 +227,15 @@ def fixed_focus_curves(sweep: pd.DataFrame, theory: pd.DataFrame | None = None, 
     if theory is not None:
         key.append(Line2D([], [], color=INK, lw=0.8, ls=THIN, label="closed form"))
     seeds = sweep["seed"].nunique()
-    key += interval_key(seeds, f"95 % t-interval (n = {seeds})") or [Line2D([], [], ls="", label="n = 1")]
+    key += interval_key(seeds, f"95% t-interval (n = {seeds})") or [Line2D([], [], ls="", label="n = 1")]
     return finished(fig, axes, key, ncols=3)
 
 
 @styled
 def incentive_over_alpha(sweep: pd.DataFrame, theory: pd.DataFrame | None = None) -> PageFigure:
-    """Incentive at the last epoch over the attention on the foreground: mean, 95 % t-interval, and seeds as dots.
+    """Incentive at the last epoch over the attention on the foreground: mean, 95% t-interval, and seeds as dots.
 
-    `sweep` is that of `fixed_focus_curves`; `theory`, drawn as lines, has the columns paradigm, alpha and incentive.
+    `sweep` is as in `fixed_focus_curves`; `theory`, drawn as lines, has the columns paradigm, alpha and incentive.
     """
     require_columns(sweep, "sweep", ("paradigm", "alpha", "seed", "epoch", "incentive"))
     last = sweep[sweep["epoch"] == sweep["epoch"].max()]
@@ -247,7 +247,7 @@ def incentive_over_alpha(sweep: pd.DataFrame, theory: pd.DataFrame | None = None
 
 
 def alpha_looks(alphas: ArrayLike) -> dict[float, Style]:
-    """A style for each attention weight in [0, 1], rising: from dark to light, of which the lightest still shows."""
+    """A style for each attention weight in [0, 1] in rising order, from dark to light."""
     looks = {}
     for alpha in sorted(float(alpha) for alpha in np.asarray(alphas)):
         color = to_hex(colormaps["viridis"](0.62 * alpha))

@@ -1,4 +1,4 @@
-"""Estimates side by side: accuracy and SAIF of every paradigm, and cross-validations."""
+"""Figures of estimates: accuracy and SAIF of every paradigm, and cross-validations."""
 
 import textwrap
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ from fcamlib.plots.look import (
     styled,
 )
 
-METRIC_SHIFT = {"accuracy": -0.19, "saif": 0.19}  # rows run downwards: accuracy lies above SAIF
+METRIC_SHIFT = {"accuracy": -0.19, "saif": 0.19}  # the y axis points down: accuracy is above SAIF
 ROW_HEIGHT = 0.52  # inches
 NO_BREAK = "\u00a0=\u00a0"  # keeps "n = 5" on one line
-# Methods of multiple-instance learning that are compared with the paradigms, in a neutral colour.
+# Multiple-instance learning methods that are compared with the paradigms, in a neutral colour.
 REFERENCES = {
     "abmil": Style(name="abmil", label="ABMIL", color=FAINT_INK, marker="P"),
     "gated-abmil": Style(name="gated-abmil", label="gated ABMIL", color=FAINT_INK, marker="X"),
@@ -36,10 +36,10 @@ REFERENCES = {
 
 @styled
 def accuracy_saif_summary(table: pd.DataFrame) -> PageFigure:
-    """Accuracy (open marker) and SAIF (filled) of each paradigm with every mean printed, a panel per data set.
+    """Accuracy (open marker) and SAIF (filled marker) of each paradigm with printed means, one panel per data set.
 
-    `table` has a row per dataset (shown as written), paradigm and metric ("accuracy" or "saif"): mean, low and high in
-    [0, 1], empty for a single seed, and n, the seeds.
+    `table` has one row per dataset (its title), paradigm and metric ("accuracy" or "saif"), with mean, low and high in
+    [0, 1] (limits are NaN without an interval) and n, the number of seeds.
     """
     require_columns(table, "table", ("dataset", "paradigm", "metric", "mean", "low", "high", "n"))
     names, datasets = paradigm_order(table["paradigm"]), list(dict.fromkeys(table["dataset"]))
@@ -69,20 +69,20 @@ def accuracy_saif_summary(table: pd.DataFrame) -> PageFigure:
         Line2D([], [], marker="o", ms=7.5, label=r"SAIF ($\tau$ = 0.8)", **point),
     ]
     if table["low"].notna().any():
-        handles.append(Line2D([], [], color=FAINT_INK, lw=2.2, label="95 % t-interval over seeds"))
+        handles.append(Line2D([], [], color=FAINT_INK, lw=2.2, label="95% t-interval over seeds"))
     fig.legend(handles=handles, loc="outside lower center", ncols=3, handlelength=1.8)
     return fig
 
 
 def _heading(dataset: str, counts: pd.Series, letters: int) -> str:
-    """A data set's name with its number of seeds, on lines of at most so many letters."""
+    """A data set's name with its number of seeds, wrapped at `letters` characters."""
     least, most = counts.min(), counts.max()
     seeds = f"n = {least}" if least == most else f"n = {least} to {most}"
     return textwrap.fill(f"{dataset} ({seeds})".replace(" = ", NO_BREAK), letters)
 
 
 def _draw_estimate(ax: Axes, y: float, row: Mapping[Any, Any]) -> None:
-    """Draw a point, its interval within [0, 1], its seeds as dots, and its value."""
+    """Draw a point with its value, and its interval clipped to [0, 1]."""
     look, mean, name = style_of(row["paradigm"]), float(row["mean"]), f"{row['metric']}-{row['paradigm']}"
     low, high = (min(1.0, max(0.0, float(row[end]))) if row[end] == row[end] else mean for end in ("low", "high"))
     if low < high:
@@ -99,7 +99,7 @@ def _draw_estimate(ax: Axes, y: float, row: Mapping[Any, Any]) -> None:
 def crossval_accuracy(histories: Mapping[str, pd.DataFrame]) -> PageFigure:
     """Accuracy of each repeat of a cross-validation (small) and their mean (large), for each method and data set.
 
-    `histories` holds for each data set's title the rows: repeat, fold, method, n (bags of the fold) and accuracy.
+    `histories` maps a data set's title to rows with repeat, fold, method, n (bags in the fold) and accuracy.
     """
     across = min(2, max(1, len(histories)))
     down = max(1, -(-len(histories) // across))

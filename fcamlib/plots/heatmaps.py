@@ -1,4 +1,4 @@
-"""Heatmaps with a number in each cell: attention on the foreground against the prediction score, and gains."""
+"""Heatmaps with a number in each cell: attention on the foreground versus prediction score, and gains."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,20 +28,20 @@ from fcamlib.plots.look import (
 )
 
 EDGES = {5: ("0", ".2", ".4", ".6", ".8", "1")}  # number of bins -> names of their edges
-BINS = {3: ("< .2", ".2 - .3", "≥ .3")}  # number of bins -> their names, where they are of different sizes
-DARK_CELL = 35.0  # percent from which white figures have more contrast than dark ones
-# From white to near black through slate: lightness falls all the way, so it prints, and no paradigm has this hue.
+BINS = {3: ("< .2", ".2 - .3", "≥ .3")}  # number of bins -> their names, if their sizes differ
+DARK_CELL = 35.0  # percent above which white digits have more contrast than dark ones
+# From white through slate to near black: lightness decreases throughout, so it prints, and no paradigm has this hue.
 SHARE_COLORS = LinearSegmentedColormap.from_list("share", [CARD, "#cfd9e2", "#7f97ab", "#3d5468", "#13202c"])
-# Square root, because one cell often holds most instances and the small ones are the finding; always 0 to 100.
+# Square root, because one cell often holds most instances and the small ones matter; always 0 to 100.
 SHARE_SCALE = PowerNorm(gamma=0.5, vmin=0.0, vmax=100.0)
 GAIN_PANELS = {"saif": "SAIF: hybrid minus the better of SA and HA", "accuracy": "accuracy: the same difference"}
-# Losses warm, gains cool, none white; light enough for the number that is printed in each cell.
+# Losses are warm, gains cool, zero is white; light enough for the number printed in each cell.
 GAIN_COLORS = LinearSegmentedColormap.from_list("gain", ["#d98c66", "#efcbb8", CARD, "#bcd3e3", "#74a5c6"])
 
 
 def _cells(ax: Axes, values: Float[np.ndarray, "R C"], texts: Any, colors: Any, scale: Normalize) -> None:
     """Draw one heatmap of unit cells, first row at the top, with a text in each."""
-    import seaborn  # takes a second, and no other figure needs it
+    import seaborn  # takes a second to import, and no other figure needs it
 
     size = NOTE_SIZE - (1 if values.shape[1] > 4 else 0) if any("\n" in text for text in np.ravel(texts)) else BODY_SIZE
     seaborn.heatmap(
@@ -59,12 +59,12 @@ def _cells(ax: Axes, values: Float[np.ndarray, "R C"], texts: Any, colors: Any, 
 
 
 def cell_text(percent: float) -> str:
-    """A cell's percentage as printed in it: whole percent, "<1" for less, nothing for an empty cell."""
+    """The text of a cell: whole percent, "<1" below 1, nothing for an empty cell."""
     return "" if percent == 0.0 else "<1" if percent < 1.0 else f"{percent:.0f}"
 
 
 def _plane(ax: Axes, percent: Float[np.ndarray, "A S"]) -> None:
-    """Draw the percentages of one paradigm, a_z to the right and s_y upwards, with the cell of SAIF outlined."""
+    """Draw the percentages of one paradigm, with a_z to the right, s_y upwards and the SAIF cell outlined."""
     bins = len(percent)
     texts = [[cell_text(float(value)) for value in row] for row in percent.T]
     _cells(ax, percent.T, texts, SHARE_COLORS, SHARE_SCALE)
@@ -80,7 +80,7 @@ def _plane(ax: Axes, percent: Float[np.ndarray, "A S"]) -> None:
 
 
 def _planes(rows: Mapping[str, Mapping[str, ArrayLike]], x: str, y: str, scale: str) -> PageFigure:
-    """One panel per row label and paradigm; the panels of a single row of four stand in a square."""
+    """One panel per row label and paradigm; a single row of four panels is arranged in a square."""
     names = paradigm_order(name for panels in rows.values() for name in panels)
     if not names:
         return empty_card()
@@ -118,8 +118,8 @@ def _planes(rows: Mapping[str, Mapping[str, ArrayLike]], x: str, y: str, scale: 
 def focus_prediction_heatmaps(histograms: Mapping[str, Mapping[str, ArrayLike]]) -> PageFigure:
     """Share of instances over attention on the foreground a_z and prediction score of the true label s_y.
 
-    `histograms` holds for each row label, such as "test", and paradigm (5, 5) percent, indexed [a_z bin, s_y bin], in
-    the bins 0, 0.2, ..., 1. Source: arXiv 2307.13421, sec. 2.4; fixed bins are this project's choice.
+    `histograms` maps a row label such as "test", and a paradigm, to (5, 5) percent, indexed [a_z bin, s_y bin], with
+    bin edges 0, 0.2, ..., 1. Source: arXiv 2307.13421, sec. 2.4; fixed bins are this project's choice.
     """
     x, y = "attention on the foreground, $a_z$", "prediction score of the true label, $s_y$"
     return _planes(histograms, x, y, "% of instances; outlined: SAIF, both > 0.8")
@@ -127,9 +127,9 @@ def focus_prediction_heatmaps(histograms: Mapping[str, Mapping[str, ArrayLike]])
 
 @styled
 def caption_heatmaps(histograms: Mapping[str, ArrayLike]) -> PageFigure:
-    """Share of objects over (a_z, s_y): for each paradigm (3, 3) percent in the bins 0, 0.2, 0.3, 1.
+    """Share of objects over (a_z, s_y): for each paradigm (3, 3) percent, with bin edges 0, 0.2, 0.3, 1.
 
-    Cells are of equal size, though bins are not. Source: arXiv 2307.13421, experiments on MSCOCO.
+    Cells have equal size although bins do not. Source: arXiv 2307.13421, experiments on MSCOCO.
     """
     x, y = "attention in the box, $a_z$", "score of the category, $s_y$"
     return _planes({"": histograms}, x, y, "% of objects; outlined: SAIF, both > 0.3")
@@ -137,10 +137,10 @@ def caption_heatmaps(histograms: Mapping[str, ArrayLike]) -> PageFigure:
 
 @styled
 def gain_heatmap(frame: pd.DataFrame) -> PageFigure:
-    """What the hybrid gains with each focus and classification network, in SAIF and in accuracy.
+    """Gain of the hybrid in SAIF and in accuracy for each pair of focus and classification networks.
 
-    `frame` has a row per pair of networks: focus, classifier, saif and accuracy with their limits _low and _high
-    (differences in [-1, 1]; limits empty for a single seed), verdict and n, the seeds.
+    `frame` has one row per pair of networks: focus, classifier, saif and accuracy with limits _low and _high
+    (differences in [-1, 1]; limits are NaN without an interval), verdict, and n, the number of seeds.
     """
     limits = [f"{metric}{end}" for metric in GAIN_PANELS for end in ("", "_low", "_high")]
     require_columns(frame, "frame", ("focus", "classifier", "verdict", *limits))
@@ -167,7 +167,7 @@ def gain_heatmap(frame: pd.DataFrame) -> PageFigure:
 
 
 def _gain_text(row: Mapping[Any, Any], metric: str) -> str:
-    """A cell's mean, half its interval, and in the panel of SAIF the claim's verdict."""
+    """A cell's mean, half the width of its interval and, in the SAIF panel, the claim's verdict."""
     mean, high = float(row[metric]), float(row[f"{metric}_high"])
     if np.isnan(mean):
         return "diverged"

@@ -1,4 +1,4 @@
-"""The look of every figure: the card it is drawn on, its files, and the record of how it was made."""
+"""The style of every figure, its files, and the record of how it was made."""
 
 import datetime
 import json
@@ -38,23 +38,23 @@ NOTE_SIZE = 9.0  # points
 SAVED_DPI = 200.0
 CANVASES: dict[str, Any] = {"png": FigureCanvasAgg, "svg": FigureCanvasSVG}
 DOT: dict[str, Any] = {"ls": "", "marker": "o", "ms": 2.8, "mew": 0.0, "alpha": 0.7}  # one seed
-PALETTE_ERROR = 0.3  # of 255, mean over all pixels and channels: what a palette of 256 colours may change
+PALETTE_ERROR = 0.3  # of 255: largest mean error, over pixels and channels, of a palette of 256 colours
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]*")
 # DejaVu Sans ships with matplotlib, so widths are the same on every machine; it lacks Chinese, Japanese and Korean.
 WIDE_FONTS = ("Noto Sans CJK JP", "Noto Sans CJK SC", "Hiragino Sans", "Yu Gothic", "Microsoft YaHei", "Malgun Gothic")
 
 
 def style() -> AbstractContextManager[None]:
-    """The context in which figures are drawn and saved: this project's settings, whatever the user has configured."""
+    """Context for drawing and saving figures with this project's settings, regardless of the user's configuration."""
     installed = {font.name for font in fontManager.ttflist}
     fonts = ["DejaVu Sans", *(name for name in WIDE_FONTS if name in installed)]
     return matplotlib.style.context(["default", "fcamlib.plots.fcam", {"font.family": fonts}])
 
 
 def rendered(figure: Figure, file_format: str, metadata: Mapping[str, Any], dpi: float = SAVED_DPI) -> bytes:
-    """The figure's bytes; a character that no font has is drawn as a box, without a warning.
+    """The figure's bytes; characters missing from all fonts are drawn as boxes, without a warning.
 
-    The canvas draws once; `savefig` draws twice, to settle a layout that `styled` has settled already.
+    The canvas draws once; `savefig` would draw twice to fix the layout, which `styled` has already fixed.
     """
     buffer, canvas, usual = BytesIO(), figure.canvas, figure.dpi
     with style(), warnings.catch_warnings():
@@ -67,10 +67,10 @@ def rendered(figure: Figure, file_format: str, metadata: Mapping[str, Any], dpi:
 
 
 class PageFigure(Figure):
-    """A figure that shows itself as a PNG when it is a cell's last value, without pyplot's global state."""
+    """A figure that notebooks display as a PNG if it is a cell's last value, without pyplot's global state."""
 
     def _repr_png_(self) -> bytes:
-        """The picture that a notebook stores, in 256 colours where nobody can tell the difference."""
+        """The PNG stored in a notebook, with 256 colours if the difference is invisible."""
         full = Image.open(BytesIO(rendered(self, "png", {"Software": None}, self.dpi))).convert("RGB")
         few = full.quantize(256, dither=Image.Dither.NONE)
         error = np.abs(np.asarray(few.convert("RGB"), dtype=float) - np.asarray(full)).mean()
@@ -80,14 +80,14 @@ class PageFigure(Figure):
 
 
 def styled(draw: Callable[P, PageFigure]) -> Callable[P, PageFigure]:
-    """Draw in the project's style and fix the layout once, so that every later save writes the same bytes."""
+    """Decorator: draw in the project's style and fix the layout, so that every save writes the same bytes."""
 
     @wraps(draw)
     def draw_in_style(*args: P.args, **kwargs: P.kwargs) -> PageFigure:
         with style(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from font")
             figure = draw(*args, **kwargs)
-            for text in figure.findobj(Text):  # half a character, such as from a folder's name, cannot be saved
+            for text in figure.findobj(Text):  # invalid characters, for example from a folder's name, cannot be saved
                 text.set_text(text.get_text().encode("utf-8", "replace").decode())
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
@@ -98,7 +98,7 @@ def styled(draw: Callable[P, PageFigure]) -> Callable[P, PageFigure]:
 
 @styled
 def empty_card() -> PageFigure:
-    """A figure that says why there is nothing to draw."""
+    """A figure that says why it is empty."""
     figure = PageFigure(figsize=(PAGE_WIDTH, 0.8))
     sentence = "Nothing to draw: the data do not say which segments are the foreground."
     figure.text(0.02, 0.5, sentence, va="center")
@@ -106,37 +106,37 @@ def empty_card() -> PageFigure:
 
 
 def paradigm_order(names: Iterable[object]) -> list[str]:
-    """The names that occur, once each: paradigms as registered, schedules of several, then all others."""
+    """Distinct names: paradigms in order of registration, then schedules, then all others."""
     found = list(dict.fromkeys(map(str, names)))
     known = [*paradigms.PARADIGMS, *paradigms.SCHEDULES]
     return sorted(found, key=lambda name: known.index(name) if name in known else len(known))
 
 
 def by_paradigm(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same items in the order of all figures."""
+    """The same items in the order used by all figures."""
     return {name: values[name] for name in paradigm_order(values)}
 
 
 def require_columns(table: pd.DataFrame, field: str, columns: Sequence[str]) -> None:
-    """Refuse a table that is empty or lacks a column that the figure reads."""
+    """Refuse a table that is empty or lacks a required column."""
     missing = [column for column in columns if column not in table.columns]
     if missing:
-        raise UserError(f"{field} lacks the column {missing[0]!r}; give the columns {', '.join(columns)}.")
+        raise UserError(f"{field} lacks the column {missing[0]!r}: give the columns {', '.join(columns)}.")
     if table.empty:
-        raise UserError(f"{field} has no rows; give at least one.")
+        raise UserError(f"{field} has no rows: give at least one.")
 
 
 def save(fig: Figure, name: str, folder: str | os.PathLike[str], provenance: Mapping[str, object]) -> Path:
-    """Write `<name>.svg`, `<name>.png` and `<name>.json` with the provenance, all or none; return the SVG's path.
+    """Write `<name>.svg`, `<name>.png` and, with the provenance, `<name>.json`, all or none; return the SVG's path.
 
-    The same figure gives the same bytes at every save.
+    Saving the same figure again gives the same bytes.
     """
     if NAME_PATTERN.fullmatch(name) is None:
-        raise UserError(f"name is {name!r}; use lower-case letters, digits, hyphens and underscores.")
+        raise UserError(f"name is {name!r}: use lower-case letters, digits, hyphens and underscores.")
     try:
         record = json.dumps(dict(provenance), indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError) as error:
-        raise UserError(f"provenance does not fit into JSON ({error}); use strings, finite numbers, lists.") from error
+        raise UserError(f"provenance is not valid JSON ({error}): use strings, finite numbers, lists.") from error
     contents = {
         "png": rendered(fig, "png", {"Software": None}),
         "svg": rendered(fig, "svg", {"Creator": None, "Date": None, "Title": name}),
@@ -148,11 +148,11 @@ def save(fig: Figure, name: str, folder: str | os.PathLike[str], provenance: Map
         target.mkdir(parents=True, exist_ok=True)
         for ending, part in parts.items():
             part.write_bytes(contents[ending])
-        for ending, part in parts.items():  # none of them where the disk is too full for all
+        for ending, part in parts.items():  # no file is replaced if the disk is too full for all of them
             part.replace(target / f"{name}.{ending}")
     except OSError as error:
         fault = f"the figure '{name}' cannot be written into '{target}' ({error.strerror})"
-        raise UserError(f"{fault}: set FCAM_FIGURES to a folder that can be written, and has room.") from None
+        raise UserError(f"{fault}: set FCAM_FIGURES to a writable folder with enough space.") from None
     finally:
         for part in parts.values():
             with suppress(OSError):
@@ -161,10 +161,10 @@ def save(fig: Figure, name: str, folder: str | os.PathLike[str], provenance: Map
 
 
 def show(fig: Figure, name: str, results: Any = ()) -> None:
-    """Save the figure into `paths.figures_dir()` and display it with a folded line that says how it was made.
+    """Save the figure in `paths.figures_dir()` and display it with a folded note on how it was made.
 
-    `results` are what it was drawn from: a stored result, several, or those of each title; none where the notebook
-    computed it. A mapping with the key "computed" is a record of its own.
+    `results` are its source: a stored result, several, or a mapping from titles to results; empty if the notebook
+    computed the data. A mapping with the key "computed" is used as the record itself.
     """
     from IPython.display import display
 
@@ -176,7 +176,7 @@ def show(fig: Figure, name: str, results: Any = ()) -> None:
 
 
 def _record(name: str, results: Any) -> dict[str, Any]:
-    """What is kept beside a figure: notebook, results with commit and date, parameters, and the command."""
+    """The provenance of a figure: notebook, results with commit and date, parameters, and the command."""
     stem, values, changed = _session(name)
     own: Mapping[str, Any] = results if isinstance(results, Mapping) and "computed" in results else {}
     groups: dict[str, list[Any]] = dict(results) if isinstance(results, Mapping) and not own else {}
@@ -193,7 +193,7 @@ def _record(name: str, results: Any) -> dict[str, Any]:
 
 
 def _session(figure: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """Notebook that shows a figure, its parameters in this session, and those that differ from the notebook's own."""
+    """The notebook of a figure, its parameters in this session, and those that differ from its defaults."""
     from IPython.core.getipython import get_ipython
 
     shell, root = get_ipython(), paths.checkout()
@@ -204,7 +204,7 @@ def _session(figure: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
             usual: dict[str, Any] = {}
             for cell in cells:
                 if "parameters" in cell["metadata"].get("tags", ()):
-                    exec("".join(cell["source"]), {}, usual)  # literals of the checkout's own notebook
+                    exec("".join(cell["source"]), {}, usual)  # literals in a notebook of this checkout
             usual.pop("__annotations__", None)
             injected = "\n".join(source for source in names.get("In", ()) if source.startswith("# Parameters"))
             wanted = [*usual, *re.findall(r"^(\w+) = ", injected, re.MULTILINE)]

@@ -1,4 +1,4 @@
-"""Panels of curves, of which every figure of curves is made: means over seeds, intervals, seeds, closed forms."""
+"""Panels for all figures of curves: means over seeds, intervals, single seeds and closed forms."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,17 +27,17 @@ from fcamlib.plots.look import (
     require_columns,
 )
 
-DOTS_BELOW = 10  # seeds from which the interval alone is drawn
-MARKERS = 7  # on a curve, so that it is told from the others without colour
-SHIFT = 0.014  # of the axis, between intervals that would cover each other
+DOTS_BELOW = 10  # number of seeds from which only the interval is drawn
+MARKERS = 7  # per curve, so that curves are distinguishable without colour
+SHIFT = 0.014  # of the axis, between intervals that would overlap
 THIN = (0, (4, 3))  # dashes of a closed form
-LINEAR_BELOW = 2.0  # value above which an axis is logarithmic, where a curve goes far beyond
+LINEAR_BELOW = 2.0  # value above which an axis becomes logarithmic if a curve goes far beyond it
 
 
 def seed_band(seeds: Float[np.ndarray, "R T"], shares: bool = False) -> Float[np.ndarray, "3 T"]:
-    r"""Mean over the seeds that are not NaN and the ends of its 95 % t-interval, of `shares` cut off at 0 and 1.
+    r"""Mean over the seeds that are not NaN, and the limits of its 95% t-interval, clipped to [0, 1] for `shares`.
 
-    $$\bar v \pm t_{0.975, R-1} \, s / \sqrt R, \qquad \bar v \text{ where } R = 1$$
+    $$\bar v \pm t_{0.975, R-1} \, s / \sqrt R, \qquad \bar v \text{ if } R = 1$$
     """
     table = pd.DataFrame(seeds)
     count, mean = table.count(), table.mean()
@@ -59,11 +59,11 @@ def panels(
     height: float = 5.0,
     **drawing: Any,
 ) -> tuple[PageFigure, list[Axes]]:
-    """Measures over `x`, a panel each and a curve a value of `hue`: means over seeds, intervals, seeds as dots.
+    """One panel per measure over `x`, with one curve per value of `hue`: means over seeds, intervals, seeds as dots.
 
-    `frame` has the columns `x`, `hue`, the measures (missing values are left out) and, where there are several, `seed`;
-    `theory`, closed forms, has them without seed. `measures` names each measure, `looks` gives the style of a value of
-    `hue`. `rows` or `columns` names a column that divides the panels further. `drawing` is what `draw_panel` takes.
+    `frame` has the columns `x`, `hue`, the measures (NaN is left out) and, if there are several, `seed`; `theory`, with
+    closed forms, has the same without seed. `measures` maps measures to labels, `looks` maps values of `hue` to styles.
+    `rows` or `columns` names a column that divides the panels further. `drawing` is passed to `draw_panel`.
     """
     divided, several = rows or columns, len(measures) > 1
     require_columns(frame, "the table", [name for name in (hue, x, *measures, divided) if name])
@@ -89,7 +89,7 @@ def panels(
 
 
 def _empty_panels(number: int, across: int, height: float, **shared: Any) -> tuple[PageFigure, list[Axes]]:
-    """A figure with so many panels, and empty places behind the last."""
+    """A figure with `number` panels; the places after the last panel stay empty."""
     fig = PageFigure(figsize=(PAGE_WIDTH, height), layout="constrained")
     grid = fig.subplots(-(-number // across), across, squeeze=False, **shared)
     for ax in grid.flat[number:]:
@@ -111,8 +111,8 @@ def draw_panel(
 ) -> None:
     """Draw the curves of one panel; `log` names the logarithmic axes.
 
-    Intervals make a band where `x` is `dense`; otherwise they are bars, side by side. Of `shares` none leaves [0, 1],
-    and the axis begins below the lowest value.
+    Intervals form a band if `x` is `dense`; otherwise they are bars, side by side. For `shares` they are clipped to
+    [0, 1], and the axis begins below the lowest value.
     """
     for axis in log:
         getattr(ax, f"set_{axis}scale")("log", nonpositive="mask")
@@ -140,7 +140,7 @@ def draw_panel(
 
 
 def by_seed(part: pd.DataFrame, x: str, measure: str) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, "R T"]]:
-    """Places and one row of values a seed, NaN where a seed has none; without seeds the rows as they are."""
+    """Values of `x`, and one row of values per seed with NaN for missing ones; without seeds, a single row."""
     if "seed" not in part:
         return part[x].to_numpy(dtype=np.float64), part[[measure]].to_numpy(dtype=np.float64).T
     table = part.pivot(index="seed", columns=x, values=measure)
@@ -156,7 +156,7 @@ def _draw_curve(
     mean: dict[str, Any],
     dense: bool,
 ) -> None:
-    """Draw the mean, its interval where there are several seeds, and few seeds as dots where the mean has markers."""
+    """Draw the mean, its interval if there are several seeds, and few seeds as dots if the mean has markers."""
     value, low, high = band
     name, shown = mean["gid"].removeprefix("mean-"), mean["markevery"]
     ax.plot(x, value, c=color, **mean)
@@ -170,7 +170,7 @@ def _draw_curve(
 
 
 def _spread(x: Float[np.ndarray, " T"], turn: float) -> list[int]:
-    """Indices of markers that are evenly spread over the axis, and apart from those of another turn in [0, 1)."""
+    """Indices of markers spread evenly over the axis, offset from those with another `turn` in [0, 1)."""
     if len(x) < 2 * MARKERS:
         return list(range(len(x)))
     wanted = x.min() + np.ptp(x) * (np.arange(MARKERS) + turn) / MARKERS
@@ -178,7 +178,7 @@ def _spread(x: Float[np.ndarray, " T"], turn: float) -> list[int]:
 
 
 def share_axis(ax: Axes) -> None:
-    """Let an axis of shares run from below its lowest value to 1."""
+    """Let an axis of shares range from below its lowest value to 1."""
     bottom = min(0.8, np.floor(max(0.0, ax.dataLim.y0) * 5 + 1e-9) / 5)
     ticks = np.arange(0.0, 1.01, 0.2 if bottom < 0.6 else 0.1)
     room = 0.03 * (1 - bottom)
@@ -186,7 +186,7 @@ def share_axis(ax: Axes) -> None:
 
 
 def log_ticks(axis: Axis) -> None:
-    """Label a logarithmic axis at 1, 2 and 5 of each decade, or at each decade where there are many."""
+    """Label a logarithmic axis at 1, 2 and 5 times each power of ten, or only at powers of ten if there are many."""
     low, high = axis.get_view_interval()
     steps = (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
     axis.set_major_locator(FixedLocator([step * 10.0**power for power in range(-12, 13) for step in steps]))
@@ -196,7 +196,7 @@ def log_ticks(axis: Axis) -> None:
 
 
 def tame(ax: Axes, highest: float) -> None:
-    """Make an axis logarithmic above `LINEAR_BELOW` where a curve goes so far that it would flatten the others."""
+    """Make an axis logarithmic above `LINEAR_BELOW` if a very large curve would flatten the others."""
     if highest > 2 * LINEAR_BELOW:
         ax.set_yscale("symlog", linthresh=LINEAR_BELOW, linscale=1.6)
         low, high = ax.get_ylim()
@@ -207,7 +207,7 @@ def tame(ax: Axes, highest: float) -> None:
 
 
 def dotted(axes: Sequence[Axes], label: str, x: Any = None, y: Any = None) -> Line2D:
-    """Draw a dotted line through each panel, at an `x` or a `y`; return its entry of the key."""
+    """Draw a dotted line through each panel at `x` or `y`; return its legend entry."""
     shape: Any = {"color": FAINT_INK, "lw": 1.4, "ls": ":"}
     for ax in axes:
         if x is not None:
@@ -218,24 +218,24 @@ def dotted(axes: Sequence[Axes], label: str, x: Any = None, y: Any = None) -> Li
 
 
 def paradigm_key(frame: pd.DataFrame, bars: bool | None = None) -> list[Artist]:
-    """Entries of the key: paradigms; unless `bars` is None with their number of seeds, intervals and dots."""
+    """Legend entries of the paradigms and, unless `bars` is None, of their number of seeds, intervals and dots."""
     key: list[Artist] = []
     for look in map(style_of, paradigm_order(frame["paradigm"])):
         seeds = 0 if bars is None else frame.loc[frame["paradigm"] == look.name, "seed"].nunique()
         label = f"{look.label} (n = {seeds})" if seeds else look.label
         key.append(Line2D([], [], c=look.color, marker=look.marker, ls=look.linestyle, label=label))
-    return key if bars is None else key + interval_key(frame["seed"].nunique(), "95 % t-interval of the mean", bars)
+    return key if bars is None else key + interval_key(frame["seed"].nunique(), "95% t-interval of the mean", bars)
 
 
 def interval_key(seeds: int, label: str, bars: bool = False) -> list[Artist]:
-    """Entries of the key: intervals and dots, where there are several seeds."""
+    """Legend entries of intervals and dots, if there are several seeds."""
     drawn = Line2D([], [], color=FAINT_INK, lw=1.4, label=label) if bars else Patch(facecolor=RULE, label=label)
     dots = Line2D([], [], color=FAINT_INK, label="single seeds", **DOT)
     return [] if seeds < 2 else [drawn] if seeds >= DOTS_BELOW else [drawn, dots]
 
 
 def finished(fig: PageFigure, axes: Sequence[Axes], key: Sequence[Artist], ncols: int = 0, **words: str) -> PageFigure:
-    """The figure with its `title`, and its key, below a `heading`, in a place without panel or under the panels."""
+    """Add the `title`, and the legend with its `heading`, in an empty place or under the panels."""
     if free := fig.axes[len(axes) :]:
         free[0].legend(handles=key, loc="center left", borderaxespad=0.0)
     else:

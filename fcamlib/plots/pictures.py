@@ -1,4 +1,4 @@
-"""Pictures of instances: mosaics with their foreground framed, and where each paradigm looks in them."""
+"""Figures of instances: mosaics with framed foreground, and each paradigm's attention on their segments."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from fcamlib.paradigms import style_of
 from fcamlib.plots.look import CARD, FAINT_INK, INK, NOTE_SIZE, PAGE_WIDTH, RULE, PageFigure, by_paradigm, styled
 
 MARGIN = 0.14  # inches, as all lengths here
-GAP = 0.1  # between segments; a frame lies wholly inside it
+GAP = 0.1  # between segments; frames fit inside it
 FRAME = 2.6 / 72  # width of a frame
-FRAME_GAP = 0.022  # of card between a picture and its frame, which sets it off from dark pictures
-HEAD = 0.3  # a label above an instance
-NAMES, VERDICTS = 0.66, 1.42  # beside the bars, left and right
+FRAME_GAP = 0.022  # between a picture and its frame, so that frames are visible around dark pictures
+HEAD = 0.3  # label above an instance
+NAMES, VERDICTS = 0.66, 1.42  # left and right of the bars
 BAR, BAR_STEP, BAR_OFFSET = 0.185, 0.225, 0.085  # the offset clears the frame of the picture above
 RIGHT, WRONG = "\N{CHECK MARK}", "\N{BALLOT X}"
 GALLERY_NOTE = (
@@ -29,7 +29,7 @@ GALLERY_NOTE = (
 
 @dataclass(frozen=True)
 class Grid:
-    """An instance's segments in lines of nearly equal length; `line` is the height of one."""
+    """An instance's segments in lines of nearly equal length; `line` is the height of a line."""
 
     left: float
     top: float
@@ -38,17 +38,17 @@ class Grid:
     columns: int
 
     def corner(self, segment: int) -> tuple[float, float]:
-        """Left and top of a segment's picture."""
+        """Left and top coordinates of a segment's picture."""
         line, column = divmod(segment, self.columns)
         return self.left + column * (self.side + GAP), self.top + line * self.line
 
 
 @styled
 def sample_mosaics(segments: ArrayLike, foreground: ArrayLike, labels: Sequence[str]) -> PageFigure:
-    """Instances as rows of segments, with the foreground framed; short ones stand side by side, long ones wrap.
+    """Instances as rows of segments, with the foreground framed; short rows are side by side, long rows wrap.
 
     `segments` are (E, M, H, W) grey or (E, M, H, W, 3) colour, uint8 in 0..255 or floats in [0, 1]; `foreground` is
-    (E, M) bool, and `labels` are the E names of the instances' labels.
+    (E, M) bool; `labels` are E label names.
     """
     images = _colored(segments)
     lines, columns = _wrapped(images.shape[1], 10)
@@ -64,7 +64,7 @@ def sample_mosaics(segments: ArrayLike, foreground: ArrayLike, labels: Sequence[
         ax.text(left, top, f"label: {_shortened(label, 25)}", va="top", parse_math=False)
         grid = Grid(left, top + 0.25, side, side + GAP, columns)
         _draw_segments(ax, images[instance], np.asarray(foreground)[instance], grid, instance)
-    note = "framed: the foreground, which decides the label and is hidden in training"
+    note = "framed: the foreground, which decides the label and is hidden during training"
     ax.text(MARGIN, height - 0.14, note, va="bottom", color=FAINT_INK, fontsize=NOTE_SIZE)
     return fig
 
@@ -79,9 +79,9 @@ def attention_gallery(
     predictions: Mapping[str, ArrayLike],
     scores: Mapping[str, ArrayLike],
 ) -> PageFigure:
-    """Segments with every paradigm's attention weights below them, and its prediction beside.
+    """Segments with each paradigm's attention weights below them and its prediction on the right.
 
-    `segments` and `foreground` are those of `sample_mosaics`, `label_names` K class names and `labels` E classes. For
+    `segments` and `foreground` are as in `sample_mosaics`; `label_names` are K class names, `labels` E classes. For
     each paradigm: `alpha` (E, M), `predictions` E classes, and `scores` E scores s_y of the true label in [0, 1].
     """
     images, weights = _colored(segments), by_paradigm(alpha)
@@ -113,7 +113,7 @@ def attention_gallery(
 def _draw_weights(
     ax: Axes, paradigm: str, alpha: Float[np.ndarray, " M"], grid: Grid, offset: float, instance: int
 ) -> None:
-    """Draw a paradigm's weights as bars below their segments, each with its number, and its name on each line."""
+    """Draw a paradigm's weights as bars with numbers below their segments, and its name on each line."""
     look = style_of(paradigm)
     small: Any = {"va": "center_baseline", "fontsize": NOTE_SIZE}
     for segment, weight in enumerate(alpha.tolist()):
@@ -123,7 +123,7 @@ def _draw_weights(
             ax.plot([MARGIN + 0.06], [middle], color=look.color, marker=look.marker, ls="")
             ax.text(MARGIN + 0.17, middle, look.label, **small)
         ax.add_patch(Rectangle(corner, grid.side, BAR, facecolor=CARD, edgecolor=RULE, lw=0.7, zorder=1.5))
-        # A tint, so that dark figures keep their contrast on it.
+        # Semi-transparent, so that dark numbers keep their contrast.
         bar = Rectangle(corner, weight * grid.side, BAR, facecolor=look.color, alpha=0.45, lw=0, zorder=1.6)
         bar.set_gid(f"weight-{paradigm}-{instance}-{segment}")
         ax.add_patch(bar)
@@ -133,7 +133,7 @@ def _draw_weights(
 
 
 def _inch_axes(height: float) -> tuple[PageFigure, Axes]:
-    """A figure of the page's width with one axes, whose units are inches from the top left corner."""
+    """A figure of the page's width with one axes in inches from the top left corner."""
     fig = PageFigure(figsize=(PAGE_WIDTH, height))
     ax = fig.add_axes((0.0, 0.0, 1.0, 1.0))
     ax.set(xlim=(0.0, PAGE_WIDTH), ylim=(height, 0.0))
@@ -150,7 +150,7 @@ def _colored(segments: ArrayLike) -> Float[np.ndarray, "E M H W 3"]:
 
 
 def _wrapped(num_segments: int, most: int) -> tuple[int, int]:
-    """Lines, and segments on a full line, of at most `most`."""
+    """Number of lines, and of segments on a full line (at most `most`)."""
     lines = -(-num_segments // most)
     return lines, -(-num_segments // lines)
 
@@ -171,5 +171,5 @@ def _draw_segments(
 
 
 def _shortened(name: str, most: int) -> str:
-    """A name, or its beginning and an ellipsis."""
+    """A name, truncated with an ellipsis if it is too long."""
     return name if len(name) <= most else name[: most - 1].rstrip() + "\N{HORIZONTAL ELLIPSIS}"

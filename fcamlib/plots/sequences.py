@@ -1,4 +1,4 @@
-"""Attention over what is read in order: windows of a time series, and regions of a picture word by word."""
+"""Attention over sequences: windows of a time series, and regions of a picture word by word."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from fcamlib.paradigms import style_of
 from fcamlib.plots.look import CARD, FAINT_INK, INK, NOTE_SIZE, PAGE_WIDTH, RULE, PageFigure, by_paradigm, styled
 
 CHANNEL_LINES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (4, 1.2, 1, 1.2)))
-HATCHES = ("", "////", "....", "xxxx")  # for readers without colours
+HATCHES = ("", "////", "....", "xxxx")  # for reading without colour
 FOREGROUND = "#f3e3b3"
-WORDS = 6  # on a line
-LEFT, SIDE, LINE, PICTURE = 0.34, 0.93, 1.24, 1.7  # inches: names, a word's panel with its step, the picture
+WORDS = 6  # per line
+LEFT, SIDE, LINE, PICTURE = 0.34, 0.93, 1.24, 1.7  # inches: names, a word's panel, line height, the picture
 
 
 @styled
@@ -32,11 +32,11 @@ def series_attention(
     label_names: Sequence[str] = (),
     scores: Mapping[str, ArrayLike] | None = None,
 ) -> PageFigure:
-    """Series with all channels over time, the foreground shaded, and below each the attention of its windows as bars.
+    """All channels of each series over time with the foreground shaded, above bars of the attention on its windows.
 
     `segments` are (E, M, C, T) windows of series with C channels, `foreground` (E, M) bool, `labels` E classes. For
-    each paradigm: `alpha` (E, M) and `predictions` E classes. `scores` are not drawn; they are taken so that the
-    arguments are those of `attention_gallery`.
+    each paradigm: `alpha` (E, M) and `predictions` E classes. `scores` is ignored; it makes the arguments the same as
+    for `attention_gallery`.
     """
     windows, weights = np.asarray(segments, dtype=np.float64), by_paradigm(alpha)
     fig = PageFigure(figsize=(PAGE_WIDTH, 0.5 + 1.75 * len(windows)), layout="constrained")
@@ -59,7 +59,7 @@ def series_attention(
 
 
 def _draw_series(ax: Axes, windows: Float[np.ndarray, "M C T"], mask: Bool[np.ndarray, " M"]) -> None:
-    """Draw the channels of one series, one unit of the axis a window."""
+    """Draw the channels of one series, with one axis unit per window."""
     num_windows, num_channels, length = windows.shape
     time = (np.arange(num_windows * length) + 0.5) / length - 0.5
     for channel, line in zip(range(num_channels), cycle(CHANNEL_LINES), strict=False):
@@ -70,7 +70,7 @@ def _draw_series(ax: Axes, windows: Float[np.ndarray, "M C T"], mask: Bool[np.nd
 
 
 def _draw_bars(ax: Axes, weights: Mapping[str, Float[np.ndarray, " M"]], mask: Bool[np.ndarray, " M"]) -> None:
-    """Draw one group of bars a window."""
+    """Draw one group of bars per window."""
     width = 0.8 / len(weights)
     for place, ((name, values), hatch) in enumerate(zip(weights.items(), cycle(HATCHES), strict=False)):
         left = np.arange(len(values)) - 0.4 + (place + 0.5) * width
@@ -82,7 +82,7 @@ def _draw_bars(ax: Axes, weights: Mapping[str, Float[np.ndarray, " M"]], mask: B
 
 
 def _shade(ax: Axes, mask: Bool[np.ndarray, " M"]) -> None:
-    """Shade the foreground windows and part all of them by lines."""
+    """Shade the foreground windows and separate all windows by lines."""
     for window in np.flatnonzero(mask):
         ax.axvspan(window - 0.5, window + 0.5, color=FOREGROUND, zorder=0, linewidth=0)
     for edge in range(1, len(mask)):
@@ -93,7 +93,7 @@ def _shade(ax: Axes, mask: Bool[np.ndarray, " M"]) -> None:
 
 @dataclass(frozen=True)
 class CaptionExample:
-    """One paradigm's caption of a picture; L is a square number, the cells of a grid over the picture."""
+    """One paradigm's caption of a picture; L, a square number, counts the cells of a grid over the picture."""
 
     words: Sequence[str]
     alpha: Float[np.ndarray, "T L"]  # attention weights at each word
@@ -102,10 +102,10 @@ class CaptionExample:
 
 @styled
 def word_attention(picture: ArrayLike | None, boxes: ArrayLike, examples: Mapping[str, CaptionExample]) -> PageFigure:
-    """One picture, and each paradigm's caption of it word by word with the attention at each word.
+    """One picture and each paradigm's caption, word by word, with the attention at each word.
 
-    `picture` is (H, W, 3) uint8, or None for an empty card, and `boxes` (N, 4) are the objects' as fractions of it, but
-    for rows of NaN. Words that name a category are bold; the darker a cell, the less attention it has.
+    `picture` is (H, W, 3) uint8, or None for an empty card; `boxes` (N, 4) are the objects' boxes as fractions of it,
+    or rows of NaN. Words that name a category are bold; darker cells have less attention.
     """
     shown = by_paradigm(examples)
     lines = [(name, start) for name in shown for start in range(0, max(1, len(shown[name].words)), WORDS)]
@@ -129,13 +129,13 @@ def word_attention(picture: ArrayLike | None, boxes: ArrayLike, examples: Mappin
             _draw_attention(ax, example.alpha[start + column], style_of(name).color)
             weight = "bold" if example.names_category[start + column] else "normal"
             ax.set_title(word, fontsize=NOTE_SIZE, fontweight=weight, parse_math=False, pad=3)
-    note = "Framed: the objects. The number is the largest weight; its cell is outlined."
+    note = "Frames mark the objects. The number is the largest weight; its cell is outlined."
     fig.text(LEFT / PAGE_WIDTH, 0.12 / height, note, fontsize=NOTE_SIZE)
     return fig
 
 
 def _square(fig: PageFigure, left: float, top: float, side: float) -> Axes:
-    """Square axes without lines, at inches from the top left corner."""
+    """Square axes without lines, positioned in inches from the top left corner."""
     width, height = fig.get_size_inches()
     ax = fig.add_axes((left / width, 1 - (top + side) / height, side / width, side / height))
     ax.set(xlim=(0, 1), ylim=(1, 0))
@@ -153,10 +153,10 @@ def _draw_picture(ax: Axes, picture: Float[np.ndarray, "H W 3"], boxes: Float[np
 
 
 def _draw_attention(ax: Axes, alpha: Float[np.ndarray, " L"], color: str) -> None:
-    """Darken the picture where attention is not, outline the cell of the largest weight and print it."""
+    """Darken cells with little attention, outline the cell with the largest weight and print the weight."""
     side = round(len(alpha) ** 0.5)
     if side * side != len(alpha):
-        raise UserError(f"alpha has {len(alpha)} regions, which are no square grid; give a square number.")
+        raise UserError(f"alpha has {len(alpha)} regions, which do not form a square grid: give a square number.")
     shade = np.zeros((side, side, 4))
     shade[..., 3] = 0.85 * (1.0 - alpha.reshape(side, side) / max(float(alpha.max()), 1e-12))
     ax.imshow(shade, extent=(0, 1, 1, 0), interpolation="nearest", aspect="auto")

@@ -1,9 +1,9 @@
-"""Classification models at fixed attention, trained at once: members differ in alpha and learning rate.
+"""Classification models at fixed attention, trained together: members differ in alpha and learning rate.
 
-Axes: R seeds, G members of a seed, B instances, M segments, K classes. Members of a seed share paradigm, data, order of
-batches and initial weights. Weights are stacked as (R, G, ...) and a step is one call of the network under two `vmap`s.
+Axes: R seeds, G members per seed, B instances, M segments, K classes. Members of a seed share paradigm, data, batch
+order and initial weights. Weights are stacked as (R, G, ...), and a step is one call of the network under two `vmap`s.
 Soft attention classifies one weighted sum per instance, hard attention and LVML the distinct segments.
-Labels (F8, F9) are those of the book's page "Derivations".
+Labels (F8, F9) refer to the book's page "Derivations".
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from fcamlib.fcam import weighted_sum
 from fcamlib.numerics import Numerics
 
 DIFFERENCE = 0.01  # step in alpha of the measured incentive (F8)
-BYTES = 64  # that a number of a call's input takes with what the network makes of it, roughly
-ROWS_PER_SUM = 4_096  # instances whose weighted sums are made at once
+BYTES = 64  # of memory per number in a call's input, with the network's activations, roughly
+ROWS_PER_SUM = 4_096  # instances whose weighted sums are computed at once
 
 
 @dataclass(frozen=True)
 class Member:
-    """A training at one attention weight."""
+    """A model trained at one attention weight."""
 
     paradigm: str
     alpha: float
@@ -39,10 +39,10 @@ class Member:
 
 
 class FixedFocusData:
-    """Training data of several seeds, of equal sizes, with the weights that hold the focus.
+    """Training data of several seeds, of equal sizes, with fixed attention weights.
 
-    The foreground's weight alpha is spread evenly over an instance's foreground segments, 1 - alpha evenly over the
-    others; padding has none.
+    The weight alpha is spread evenly over an instance's foreground segments, 1 - alpha evenly over the others; padding
+    has weight zero.
     """
 
     def __init__(self, splits: Sequence[SDCData], numerics: Numerics) -> None:
@@ -67,12 +67,12 @@ class FixedFocusData:
         ])  # fmt: skip
 
     def segments(self, index: Int[Tensor, "R B"]) -> tuple[Float[Tensor, "R N ..."], Int[Tensor, "R B M"]]:
-        """Distinct segments of some instances of each seed, filled up with zeros, and their places among them."""
+        """Distinct segments of some instances of each seed, padded with zeros, and the index of each place in them."""
         rows, places = zip(*(self._rows(split, i) for split, i in zip(self.splits, index, strict=True)), strict=True)
         return nn.utils.rnn.pad_sequence(list(rows), batch_first=True), torch.stack(places)
 
     def _rows(self, split: SDCData, index: Int[Tensor, " B"]) -> tuple[Float[Tensor, "N ..."], Int[Tensor, "B M"]]:
-        """Distinct segments of some instances, found by counting through the bank, which is faster than sorting."""
+        """Distinct segments of some instances, found by marking the bank, which is faster than sorting."""
         chosen = split.segments[index]
         occurs = torch.zeros(len(split.bank.values), dtype=torch.bool, device=index.device)
         occurs[chosen.flatten()] = True
@@ -97,7 +97,7 @@ def _even_weights(split: SDCData, dtype: torch.dtype) -> tuple[Float[Tensor, "n 
 
 
 class Ensemble(ABC):
-    """Members of one paradigm in training; `networks` hold the initial weights of each seed."""
+    """Members of one paradigm in training; `networks` have the initial weights of each seed."""
 
     def __init__(self, networks: Sequence[nn.Module], members: Sequence[Member], momentum: float) -> None:
         self.members, self.momentum, self.network = list(members), momentum, networks[0]
@@ -126,11 +126,11 @@ class Ensemble(ABC):
 
     @abstractmethod
     def measures(self, data: FixedFocusData, index: Int[Tensor, "R B"]) -> Float[Tensor, "3 R G"]:
-        """Sums of loss, measured and exact incentive over some instances, in float64."""
+        """Sums of loss, measured incentive and exact incentive over some instances, in float64."""
 
     @abstractmethod
     def size(self, data: FixedFocusData) -> int:
-        """Numbers that `measures` holds per instance and member, roughly."""
+        """How many numbers `measures` holds per instance and member, roughly."""
 
     def step(self, data: FixedFocusData, index: Int[Tensor, "R B"]) -> None:
         """One step of SGD with momentum on the mean loss of some instances of each seed."""
@@ -152,10 +152,10 @@ class Ensemble(ABC):
         return totals / data.num_instances
 
     def logits(self, inputs: Tensor, shared: bool) -> Float[Tensor, "R G N K"]:
-        """Class logits of every member, float32 or better: inputs (R, G, N, ...), or (R, N, ...) for all members.
+        """Class logits of all members, float32 or better: inputs (R, G, N, ...), or (R, N, ...) shared by members.
 
-        All at once, but for convolutions on a CPU: there grouped convolutions take nearly twice as long as one member
-        after the other. One product per seed takes a fifth of the time of `vmap` over a single layer.
+        All members are evaluated together, except for convolutions on a CPU: grouped convolutions take nearly twice as
+        long as a loop over members. For a single layer, one product per seed takes a fifth of the time of `vmap`.
         """
         if self.is_linear and shared:
             ((seeds, members, classes, features),) = (weight.shape for weight in self.weights.values())
@@ -203,7 +203,7 @@ class Soft(Ensemble):
         return torch.stack([loss.detach(), (loss.detach() - moved) / self.shift, -slope])
 
     def size(self, data: FixedFocusData) -> int:
-        return 8 * data.sums[0][0, 0].numel()  # eightfold for what the network makes of a segment
+        return 8 * data.sums[0][0, 0].numel()  # times eight for the network's activations
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class Segments(Ensemble):
         segments, places = data.segments(index)
         numbers = 8 * len(index) * len(self.members) * segments[0, 0].numel()
         rows = segments.shape[1] if torch.is_grad_enabled() else data.numerics.rows_at_once(BYTES * numbers)
-        # Classes stand before rows, which is faster on a CPU.
+        # Classes come before rows, which is faster on a CPU.
         tables = [self.logits(part, shared=True).mT.log_softmax(dim=2) for part in segments.split(rows, dim=1)]
         table = torch.cat(tables, dim=3) if len(tables) > 1 else tables[0]  # (R, G, K, N)
         place = (data.label[seeds, index][:, :, None] * table.shape[3] + places).flatten(1)  # (R, BM)

@@ -1,10 +1,10 @@
-r"""Fixed focus in closed form: attention held at alpha, the classification model trained by gradient flow.
+r"""Closed forms for a fixed focus: attention is held at alpha, the classification model follows the gradient flow.
 
-Linear orthogonal task, weights zero at t = 0, unit learning rate, mean loss over classes; attention is alpha on the
-foreground and (1 - alpha)/(m - 1) on each background segment, which by itself says nothing about the class. The number
-of segments does not matter. Names and symbols are those of `fcamlib.theory.special`; time t is the learning rate times
-the steps, see F7 for momentum. A paradigm is soft, hard or lvml, alpha lies in [0, 1], C is at least 2, and arrays
-broadcast. Training itself is in `fcamlib.theory.sweep`.
+Linear orthogonal task, zero weights at t = 0, unit learning rate, mean loss over classes; attention is alpha on the
+foreground and (1 - alpha)/(m - 1) on each background segment, which carries no information about the class. The number
+of segments does not matter. For names and symbols see `fcamlib.theory.special`; time t is the learning rate times the
+number of steps, see F7 for momentum. A paradigm is soft, hard or lvml, alpha is in [0, 1], C is at least 2, and arrays
+broadcast. `fcamlib.theory.sweep` trains such models.
 Source: arXiv 2307.13421, sec. 3; the closed forms are this project's derivation.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from fcamlib.theory.special import Array, Values, entry, gain, invert_exp_linear, numbers
 
-MAX_ITERATIONS = 200  # of the bracketed root; about ten are needed
+MAX_ITERATIONS = 200  # of the bracketed root search; about ten are needed
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Law:
     r"""A paradigm's equations at margin mu, attention alpha and N = C - 1 wrong classes.
 
     `pull` gives the speed of the margin $\mu'$ and the incentive $I = -\partial L/\partial\alpha$ (F5, G4 to G6). Its
-    first argument is numpy, or the module math for plain floats, which a solver takes a fraction of the time for.
+    first argument is numpy, or for plain floats the module math, which is much faster in a solver.
     """
 
     loss: Callable[[Array, Array, Array], Array]  # (mu, alpha, n) -> population loss in nats (G3)
@@ -74,10 +74,10 @@ def _lvml_pull(xp: Any, mu: Any, alpha: Any, n: Any) -> tuple[Any, Any]:
 
 
 def _lvml_margin(alpha: Array, t: Array, n: Array) -> Array:
-    """Newton's steps on (F3), replaced by bisection wherever they would leave the bracket."""
+    """Newton steps on (F3), replaced by bisection if they would leave the bracket."""
     weight = (1.0 - alpha) / (n + 1.0)
-    low, high = np.zeros_like(t), invert_exp_linear(n, t)  # no weight above alpha = 1, where the second term is gone
-    mu = np.minimum(high, alpha * t / (n + 1.0))  # the first order in t
+    low, high = np.zeros_like(t), invert_exp_linear(n, t)  # the margin at alpha = 1 is an upper bound
+    mu = np.minimum(high, alpha * t / (n + 1.0))  # first order in t
     for _ in range(MAX_ITERATIONS):
         growth, decay = np.expm1(mu), -np.expm1(-mu)
         excess = alpha * (growth + n * mu) + weight * (growth + 2.0 * n * mu + n**2 * decay) - alpha * t
@@ -99,12 +99,12 @@ LAWS = {
 
 
 def margin(paradigm: str, alpha: Values, t: Values, num_classes: Values) -> Array:
-    r"""The margin mu at time t (F1 to F3); 0 at alpha = 0, where nothing is learnt.
+    r"""The margin mu at time t (F1 to F3); 0 at alpha = 0, where nothing is learned.
 
     SA: $e^{\alpha\mu} - 1 + N\alpha\mu = \alpha^2 t$. HA: $e^\mu - 1 + N\mu = \alpha t$. LVML:
     $\alpha[e^\mu - 1 + N\mu] + \frac{1-\alpha}{C}[e^\mu - 1 + 2N\mu + N^2(1 - e^{-\mu})] = \alpha t$.
 
-    The first two by the Wright omega function, the third by a bracketed root. Source: this project's derivation.
+    Solved with the Wright omega function (SA, HA) or a bracketed root search. Source: this project's derivation.
     """
     law, classes = entry(LAWS, paradigm), numbers("num_classes", num_classes, 2, whole=True)
     alpha, t, n = np.broadcast_arrays(numbers("alpha", alpha, 0, 1), numbers("t", t, 0), classes - 1.0)
@@ -121,7 +121,7 @@ def loss(paradigm: str, alpha: Values, t: Values, num_classes: Values) -> Array:
 
 
 def incentive(paradigm: str, alpha: Values, t: Values, num_classes: Values) -> Array:
-    r"""The focus-improvement incentive $I = -\partial L/\partial\alpha$ at the classifier of (alpha, t) (F5).
+    r"""The focus-improvement incentive $I = -\partial L/\partial\alpha$ for the classifier trained to (alpha, t) (F5).
 
     SA: $\mu N/(e^{\alpha\mu} + N)$; HA: $\log(C\beta)$; LVML: $(\beta - 1/C)/Z$.
     """
@@ -129,12 +129,12 @@ def incentive(paradigm: str, alpha: Values, t: Values, num_classes: Values) -> A
 
 
 def loss_at(paradigm: str, mu: Values, alpha: Values, num_classes: Values) -> Array:
-    """The loss at a margin and an attention weight (G3), inputs taken as they are."""
+    """The loss at a margin and an attention weight (G3), without validation of inputs."""
     mu, alpha, classes = (np.asarray(value, dtype=np.float64) for value in (mu, alpha, num_classes))
     return entry(LAWS, paradigm).loss(mu, alpha, classes - 1.0)
 
 
 def incentive_at(paradigm: str, mu: Values, alpha: Values, num_classes: Values) -> Array:
-    """The incentive of a classification model with margin mu under attention alpha (F5), inputs taken as they are."""
+    """The incentive of a classification model with margin mu at attention alpha (F5), without validation of inputs."""
     mu, alpha, classes = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (mu, alpha, num_classes)))
     return entry(LAWS, paradigm).pull(np, mu, alpha, classes - 1.0)[1]

@@ -1,25 +1,25 @@
 r"""Joint gradient flow of focus and classification model on the linear orthogonal task.
 
-Foreground of class k is the unit vector $e_k$, background is zero; focus and classification model are linear and start
-at zero. Symmetry then leaves two numbers that move, on the population loss with unit learning rates (G1): the margin
-mu and the focus logit nu, with the attention alpha and the probability beta that follow from them. A paradigm is soft,
-hard or lvml, m and C are at least 2, and arrays broadcast. Names and symbols are those of `fcamlib.theory.special`;
-besides,
+The foreground of class k is the unit vector $e_k$, the background is zero; focus and classification model are linear
+with zero initial weights. By symmetry, the flow on the population loss with unit learning rates (G1) has two variables:
+the margin mu and the focus logit nu, which determine the attention alpha and the probability beta. A paradigm is soft,
+hard or lvml, m and C are at least 2, and arrays broadcast. Names and symbols are defined in `fcamlib.theory.special`;
+in addition,
 
 | here     | book                                                | meaning                                        |
 |----------|-----------------------------------------------------|------------------------------------------------|
 | `times`  | $t$                                                 | learning rate times steps, see F7 for momentum |
 | Z, r     | $Z = \alpha\beta+(1-\alpha)/C$, $r = \alpha\beta/Z$ | marginal likelihood, posterior responsibility  |
-| `switch` | $t_0$                                               | time at which the hybrid goes from SA to HA    |
-| `start`  | $(\mu_0, \nu_0)$                                    | point from which a curve is followed           |
+| `switch` | $t_0$                                               | time at which the hybrid switches to HA        |
+| `start`  | $(\mu_0, \nu_0)$                                    | starting point of a curve                      |
 
 `phase_curve` and `time_along` are exact and independent of `trajectory` and `hybrid`, which solve the differential
 equations. None overflows for m, C up to 1e6 and t up to 1e12.
 
-The hybrid's flow is SA's (G4) until $t_0$, and HA's (G5) from there. At one and the same margin it focuses no better
-than HA, and the less the later it switches (G20); what it can win is time, since SA's margin is never slower than HA's.
+The hybrid's flow is SA's (G4) until $t_0$ and HA's (G5) afterwards. At equal margin its focus is never better than
+HA's, and worse the later it switches (G20); its advantage is time, since SA's margin never grows more slowly than HA's.
 
-Labels G1 to G20 are those of the book's page "Derivations", which derives all of it.
+Labels G1 to G20 refer to the book's page "Derivations", which has all derivations.
 Source: arXiv 2307.13421, sec. 4; the closed forms are this project's derivation.
 """
 
@@ -53,9 +53,9 @@ from fcamlib.theory.special import (
 RTOL = 1e-11  # relative tolerance of the solver
 ATOL = 1e-13  # absolute tolerance of the solver
 MAX_STEPS = 100_000  # of the solver between two times
-MAX_MU = 600.0  # beyond it e^mu leaves the range of a float
+MAX_MU = 600.0  # above it e^mu overflows
 PANEL = 0.1  # greatest width in mu of a panel of the quadrature
-NODES = 10  # of Gauss-Legendre's rule in each panel
+NODES = 10  # of the Gauss-Legendre rule in each panel
 Vector = NDArray[np.float64]
 Point = tuple[int | float, int | float]  # mu, nu
 
@@ -76,7 +76,7 @@ class Trajectory:
 
     @property
     def score(self) -> Float64[np.ndarray, " T"]:
-        """Test-time score of the true label: of the mixture (SA), of the foreground (HA, hybrid), or marginal."""
+        """Test-time score of the true label: of the mixture (SA), the foreground (HA, hybrid), or marginal (LVML)."""
         return self.beta if self.paradigm in ("hard", "hybrid") else np.exp(-self.loss)
 
 
@@ -102,8 +102,8 @@ def derivatives(
 def trajectory(paradigm: str, num_segments: int | float, num_classes: int | float, times: Values) -> Trajectory:
     """The flow from zero weights at the given times (T,), ascending and at least 0.
 
-    Solved by LSODA (scipy's odeint) with relative tolerance 1e-11 and absolute tolerance 1e-13 in the time scale
-    t = m C (e^tau - 1) (G13), in which the slow beginning, of length m C, and the logarithmic end are of order one.
+    Solved by LSODA (scipy's odeint) with relative tolerance 1e-11 and absolute tolerance 1e-13 in the variable tau of
+    t = m C (e^tau - 1) (G13), in which the slow start, of length m C, and the logarithmic end are of order one.
 
     Source: arXiv 2307.13421, sec. 4.
     """
@@ -114,7 +114,7 @@ def trajectory(paradigm: str, num_segments: int | float, num_classes: int | floa
 
 
 def hybrid(num_segments: int | float, num_classes: int | float, times: Values, switch: int | float) -> Trajectory:
-    """SA's flow until the time `switch`, then HA's from where SA stands (G19, G20); otherwise as `trajectory`."""
+    """SA's flow until the time `switch`, then HA's from the point reached (G19, G20); otherwise as `trajectory`."""
     (m, classes), asked = map(float, _counts(num_segments, num_classes)), _ascending(times)
     turn = float(numbers("switch", switch, 0))
     early = asked <= turn
@@ -127,10 +127,10 @@ def hybrid(num_segments: int | float, num_classes: int | float, times: Values, s
 
 
 def best_switch(num_segments: int, num_classes: int, end: int | float) -> float:
-    """The time of the switch at which a hybrid that ends at `end` has the largest alpha times score.
+    """The switch time that maximises alpha times score of a hybrid that ends at `end`.
 
-    That product is the probability that a segment drawn by attention is the foreground and a label drawn from the
-    classification model is right: the share of true focus with true prediction.
+    This product is the probability that a segment drawn by attention is the foreground and that a label drawn from the
+    classification model is correct: the share of correct focus with correct prediction.
     """
 
     def missed(share: float) -> float:
@@ -152,7 +152,7 @@ def _ascending(times: Values) -> Vector:
     """Checked times (T,)."""
     values = np.asarray(numbers("times", times, 0))
     if values.ndim != 1 or values.size == 0:
-        raise UserError(f"times has the shape {values.shape}: give a list of at least one time.")
+        raise UserError(f"times has the shape {values.shape}: give a list with at least one time.")
     if not bool(np.all(np.diff(values) >= 0)):
         place = int(np.argmax(np.diff(values) < 0))
         raise UserError(f"times={values[place + 1]:g} comes after {values[place]:g}: give times in ascending order.")
@@ -171,12 +171,12 @@ def _solved(
         rtol=RTOL, atol=ATOL, mxstep=MAX_STEPS,
     )  # fmt: skip
     if report["message"] != "Integration successful.":
-        raise UserError(f"times={times[-1]:g}: the {paradigm} flow was not solved ({report['message']}).")
+        raise UserError(f"times={times[-1]:g}: the solver failed on the {paradigm} flow ({report['message']}).")
     return np.maximum(solved[1:], 0.0).T
 
 
 def _system(paradigm: str, m: float, classes: float) -> Callable[[float, Vector], tuple[float, float]]:
-    """The right-hand side in the solver's time, in plain floats because the solver calls it a thousand times."""
+    """The right-hand side in the solver's time, in plain floats for speed: the solver calls it a thousand times."""
     pull, n, scale, exp = LAWS[paradigm].pull, classes - 1.0, m * classes, math.exp
 
     def velocity(tau: float, state: Vector) -> tuple[float, float]:
@@ -218,7 +218,7 @@ def phase_curve(
     with $R_{SA} = N\mu^2/(2C)$ (G8), $R_{HA}$ by dilogarithms (G9) and
     $R_{LVML} = \frac{N}{C^2}\{(e^\mu-1-\mu) + N(e^{-\mu}-1+\mu)\}$ (G10), inverted with the Wright omega function.
 
-    `mu` lies between that of `start`, a point (mu, nu), and 600. The hybrid's curve is "hard" from where it switched.
+    `mu` ranges from the mu of `start`, a point (mu, nu), to 600. The hybrid's curve is "hard" from its switch point.
 
     Source: this project's derivation.
     """
@@ -233,7 +233,7 @@ def time_along(
 ) -> Array:
     r"""The time from `start` to each mu, by quadrature along the phase curve (G12): $\int_{\mu_0}^\mu ds/\mu'$.
 
-    Gauss-Legendre's rule with 10 nodes in panels of at most 0.1; mu, as of `phase_curve`, comes in any order.
+    A Gauss-Legendre rule with 10 nodes in panels of at most 0.1; mu, as for `phase_curve`, can be in any order.
 
     Source: this project's derivation.
     """
@@ -254,7 +254,7 @@ def time_along(
 
 
 def rates(paradigm: str, mu: Values, nu: Values, num_segments: Values, num_classes: Values) -> tuple[Array, Array]:
-    r"""Speeds of mu and nu over hard attention's at one and the same (mu, nu) (G14), mu from 0 to 600; 1 at mu = 0.
+    r"""Speeds of mu and nu relative to hard attention's at the same (mu, nu) (G14), mu from 0 to 600; 1 at mu = 0.
 
     $$\frac{\mu'_{LVML}}{\mu'_{HA}} = \frac r\alpha = \frac\beta Z \ge 1, \qquad
       \frac{\nu'_{LVML}}{\nu'_{HA}} = \frac{\beta-1/C}{Z\log(C\beta)}$$

@@ -1,9 +1,9 @@
 r"""Spectrum of the loss's Hessian at the symmetric point of the linear orthogonal task.
 
 The parameters are the C x C entries of the classification model on the foreground's features and the C entries of the
-focus model on them, C(C + 1) in all. (Those on the background's axis have neither gradient nor curvature on the
-population loss without noise.) Column k of the classifier and entry k of the focus model occur in the term of class k
-alone, so the Hessian consists of C equal blocks; permutations of the wrong classes split each further (G15 to G18).
+focus model on them, C(C + 1) in total. (Without noise, parameters on the background's axis have neither gradient nor
+curvature.) Column k of the classifier and entry k of the focus model occur only in the term of class k, so the Hessian
+consists of C equal blocks; the symmetry of the wrong classes splits each block further (G15 to G18).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fcamlib.theory.special import (
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Eigenvalues of the Hessian, ascending at each point, and how often each occurs: C (C + 1) in all."""
+    """Eigenvalues of the Hessian, ascending at each point, and their multiplicities, which sum to C (C + 1)."""
 
     eigenvalues: Float64[np.ndarray, "*points 4"]
     multiplicity: Int64[np.ndarray, "*points 4"]
@@ -37,21 +37,21 @@ class Spectrum:
 def hessian_spectrum(
     paradigm: str, mu: Values, nu: Values, num_segments: int | float, num_classes: int | float
 ) -> Spectrum:
-    """All eigenvalues of the loss's Hessian at (mu, nu), arrays that broadcast, mu at least 0 (G15 to G18).
+    """All eigenvalues of the loss's Hessian at (mu, nu), which broadcast; mu is at least 0 (G15 to G18).
 
-    Wrong classes against each other have one of multiplicity C (C - 2), all logits of a segment together have 0, C
-    times, and margin and focus together have two, each C times. A negative one says that focus and classification
-    model still help each other on. Source: this project's derivation.
+    Differences of wrong classes give one eigenvalue of multiplicity C (C - 2), the common shift of all logits gives 0
+    with multiplicity C, and margin and focus give two of multiplicity C. A negative eigenvalue means that focus and
+    classification model still reinforce each other. Source: this project's derivation.
     """
     curvatures, m = entry(_CURVATURES, paradigm), numbers("num_segments", num_segments, 2, whole=True)
     classes = float(numbers("num_classes", num_classes, 2, whole=True))
     mu, nu = np.broadcast_arrays(numbers("mu", mu, 0), np.asarray(nu, dtype=np.float64))
     transverse, mumu, munu, nunu = curvatures(mu, attention(nu, m), inattention(nu, m), classes)
-    margin = classes / (classes - 1.0)  # a unit step along the margin's direction moves mu by its root
+    margin = classes / (classes - 1.0)  # a unit step along the margin's direction moves mu by its square root
     first, mixed, last = margin * mumu, np.sqrt(margin) * munu, nunu
     centre, radius = (first + last) / 2.0, np.hypot((first - last) / 2.0, mixed)
     product = first * last - mixed**2
-    outer = centre + np.where(centre < 0, -radius, radius)  # the one that does not cancel
+    outer = centre + np.where(centre < 0, -radius, radius)  # the root without cancellation
     inner = np.where(outer == 0, 0.0, product / np.where(outer == 0, 1.0, outer))
     values = np.stack([transverse, np.zeros_like(mu), inner, outer], axis=-1) / classes
     order = np.argsort(values, axis=-1, kind="stable")
@@ -60,7 +60,7 @@ def hessian_spectrum(
 
 
 def _soft(mu: Array, alpha: Array, rest: Array, classes: float) -> tuple[Array, Array, Array, Array]:
-    """Curvatures of one class's term: transverse, and by mu twice, mu and nu, nu twice (G16, G18)."""
+    """Second derivatives of one class's term: transverse, (mu, mu), (mu, nu) and (nu, nu) (G16, G18)."""
     n, right, spread = classes - 1.0, true_probability(alpha * mu, classes), alpha * rest
     wrong = n * np.exp(-alpha * mu) * right  # q
     munu = spread * wrong * (alpha * mu * right - 1.0)

@@ -1,15 +1,15 @@
-r"""Functions that the closed forms share, accurate from tiny to huge arguments, and the check of their inputs.
+r"""Functions shared by the closed forms, accurate from tiny to huge arguments, and validation of their inputs.
 
 | here           | book     | meaning                                                              |
 |----------------|----------|----------------------------------------------------------------------|
-| `num_classes`  | $C$      | number of classes; $N = C - 1$ of them are wrong                     |
+| `num_classes`  | $C$      | number of classes, of which $N = C - 1$ are wrong                    |
 | `num_segments` | $m$      | segments of an instance, one of them foreground                      |
-| `mu`           | $\mu$    | margin: the true class's logit minus a wrong one's, on the foreground |
+| `mu`           | $\mu$    | margin: the true class's logit minus a wrong class's, on the foreground |
 | `nu`           | $\nu$    | the foreground's focus logit minus the background's                  |
 | `alpha`        | $\alpha$ | attention weight of the foreground                                   |
-| `beta`         | $\beta$  | probability of the true class on the foreground alone                |
+| `beta`         | $\beta$  | probability of the true class given only the foreground              |
 
-Labels (G1, F1, ...) are those of the book's page "Derivations".
+Labels (G1, F1, ...) refer to the book's page "Derivations".
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from scipy.special import spence, wrightomega
 
 from fcamlib.errors import UserError
 
-Array = NDArray[np.float64] | np.float64  # numpy makes a scalar of what has no axis
-Values = int | float | np.generic | NDArray[Any] | Sequence[Any]  # anything that becomes an array of floats
+Array = NDArray[np.float64] | np.float64  # numpy turns arrays without axes into scalars
+Values = int | float | np.generic | NDArray[Any] | Sequence[Any]  # anything that converts to an array of floats
 Entry = TypeVar("Entry")
 NEWTON_STEPS = 3
-SMALL_MU = 1.0  # below it R_HA is integrated, above it written by dilogarithms
+SMALL_MU = 1.0  # R_HA is integrated numerically below it, expressed by dilogarithms above it
 
 
 def entry(table: Mapping[str, Entry], paradigm: str) -> Entry:
-    """The table's entry of a paradigm that the theory has."""
+    """The table's entry for a paradigm; `UserError` if the theory does not cover it."""
     if paradigm not in table:
         raise UserError(f"paradigm={paradigm!r} is unknown: choose one of {', '.join(table)}.")
     return table[paradigm]
 
 
 def numbers(name: str, value: Values, low: int | float, high: int | float = math.inf, whole: bool = False) -> Array:
-    """`value` as floats; each must be finite, from `low` to `high`, and whole if asked."""
+    """`value` as floats; each must be finite, in [`low`, `high`], and an integer if `whole`."""
     try:
         given = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -58,8 +58,8 @@ def invert_exp_linear(n: Values, y: Values) -> Array:
 
     $$x = \frac{1+y}{n} - \omega\Big(\frac{1+y}{n} - \log n\Big)$$
 
-    with the Wright omega function; where the difference cancels, $x = \log(n\,\omega)$. Newton's steps remove what
-    rounding has left.
+    with the Wright omega function; if the difference cancels, $x = \log(n\,\omega)$. Newton steps remove the remaining
+    rounding error.
 
     Source: this project's derivation, from arXiv 2307.13421, sec. 4.
     """
@@ -79,7 +79,7 @@ def attention(nu: Values, num_segments: Values) -> Array:
 
 
 def inattention(nu: Values, num_segments: Values) -> Array:
-    r"""The background's attention weights together, $1 - \alpha$, to full relative accuracy (G2)."""
+    r"""The total attention weight of the background, $1 - \alpha$, to full relative accuracy (G2)."""
     decay = (np.asarray(num_segments) - 1.0) * np.exp(-np.asarray(nu))
     return decay / (1.0 + decay)
 
@@ -90,7 +90,7 @@ def true_probability(mu: Values, num_classes: Values) -> Array:
 
 
 def log_gain(mu: Values, num_classes: Values) -> Array:
-    r"""$\log(C\beta)$: how much likelier the true class is on the foreground than on background."""
+    r"""$\log(C\beta)$: log ratio of the true class's probability on the foreground to that on background."""
     classes = np.asarray(num_classes, dtype=np.float64)
     return -np.log1p((classes - 1.0) * np.expm1(-np.asarray(mu)) / classes)
 
@@ -102,7 +102,7 @@ def gain(mu: Values, num_classes: Values) -> Array:
 
 
 def exp_remainder(x: Values) -> Array:
-    r"""$e^x - 1 - x$, by its series where the difference cancels."""
+    r"""$e^x - 1 - x$, by its series if the difference cancels."""
     x = np.asarray(x, dtype=np.float64)
     small = np.where(np.abs(x) < 0.5, x, 0.0)
     series = np.zeros_like(small)
@@ -118,8 +118,8 @@ def hard_integral(mu: Values, num_classes: Values) -> Array:
       + N\Big[\mu\log\frac CN + \frac{\mu^2}2 + \mathrm{Li}_2\big(-\tfrac{e^\mu}N\big)
       - \mathrm{Li}_2\big(-\tfrac1N\big)\Big]$$
 
-    The terms cancel to second order in mu, so Gauss-Legendre's rule with 20 nodes takes the integral below mu = 1. It
-    is exact to rounding, since the integrand's nearest singularity lies at a distance of pi.
+    The terms cancel to second order in mu, so the integral below mu = 1 is computed by a Gauss-Legendre rule with 20
+    nodes. It is exact up to rounding, since the integrand's nearest singularity is at a distance of pi.
     """
     mu, classes = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), np.asarray(num_classes, dtype=np.float64))
     n = classes - 1.0

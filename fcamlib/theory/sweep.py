@@ -1,8 +1,8 @@
-r"""Fixed-focus sweeps: the classification model trained at every alpha, paradigm and seed at once.
+r"""Fixed-focus sweeps: the classification model is trained at all alphas, paradigms and seeds together.
 
-`time` in a sweep's history is that of the gradient flow in `fcamlib.theory.fixed_focus`, so that the closed forms can
-be drawn over trained curves: under plain gradient descent on the mean loss it is the learning rate times the number of
-steps s. Momentum p multiplies it by 1/(1 - p), minus what the velocity needs to build up (F7):
+`time` in a sweep's history is the time of the gradient flow in `fcamlib.theory.fixed_focus`, so the closed forms can be
+drawn over trained curves: under plain gradient descent on the mean loss it is the learning rate times the number of
+steps s. Momentum p multiplies it by 1/(1 - p), minus the lag while the velocity builds up (F7):
 
 $$t = \frac{\eta}{1-p}\Big(s - p\,\frac{1-p^s}{1-p}\Big)$$
 """
@@ -35,12 +35,12 @@ from fcamlib.theory.ensemble import ENSEMBLES, Ensemble, FixedFocusData, Member
 from fcamlib.training import fit
 
 Row = dict[str, Any]
-BYTES = 32  # that a number of a step's input takes, roughly
+BYTES = 32  # of memory per number in a step's input, roughly
 COLUMNS = ("paradigm", "alpha", "seed", "epoch", "time", "loss", "incentive", "incentive_exact")
 
 
 def flow_time(steps: int | float | np.ndarray, learning_rate: float, momentum: float) -> Any:
-    """Time of the gradient flow after some steps of SGD with momentum (F7)."""
+    """Time of the gradient flow after a number of steps of SGD with momentum (F7)."""
     lag = momentum * (1.0 - momentum**steps) / (1.0 - momentum)
     return learning_rate / (1.0 - momentum) * (steps - lag)
 
@@ -52,7 +52,7 @@ def members_of(config: Sweep) -> list[Member]:
 
 
 def tasks_of(config: Sweep) -> list[SDCTask]:
-    """Each seed's data."""
+    """The data of each seed."""
     if isinstance(config.data, Orthogonal):
         return [orthogonal_task(config.data, seed) for seed in config.seeds]
     running.require_same_data(config.data)
@@ -71,14 +71,14 @@ def initial_network(config: Sweep, data: SDCTask, seed: int, numerics: Numerics)
 
 
 def batch_order(seeds: tuple[int, ...], epoch: int, num_instances: int) -> Int[Tensor, "R n"]:
-    """The order of instances of each seed in an epoch, a function of both alone."""
+    """Each seed's order of instances in an epoch; it depends only on the seed and the epoch."""
     return torch.stack(
         [torch.from_numpy(np.random.default_rng([seed, 0, epoch]).permutation(num_instances)) for seed in seeds]
     )
 
 
 class Trainer:
-    """A sweep in training: ensembles of members that fit into memory together, and the rows measured so far."""
+    """A sweep in training: ensembles of members that fit into memory, and the rows measured so far."""
 
     def __init__(self, config: Sweep) -> None:
         self.config, self.numerics = config, Numerics.of(config.training)
@@ -97,7 +97,7 @@ class Trainer:
         self.epoch, self.rows = 0, list[Row]()
 
     def measure(self) -> list[Row]:
-        """The rows of this epoch."""
+        """Measure this epoch and return its rows."""
         steps, rows = self.epoch * math.ceil(self.data.num_instances / self.config.training.batch_size), []
         for ensemble in self.ensembles:
             values = ensemble.measure(self.data).permute(2, 1, 0).tolist()  # G, R, 3
@@ -135,13 +135,13 @@ class Trainer:
         return pd.DataFrame(rows, columns=list(COLUMNS))
 
     def state(self) -> Row:
-        """All that changes in training."""
+        """The mutable state of training."""
         tensors = [{"weights": ensemble.weights, "velocity": ensemble.velocity} for ensemble in self.ensembles]
         return {"epoch": self.epoch, "rows": self.rows, "ensembles": tensors}
 
     @torch.no_grad()
     def restore(self, state: Row) -> bool:
-        """Go on from a state."""
+        """Resume from a state."""
         for own, kept in zip(self.state()["ensembles"], state["ensembles"], strict=True):
             for role, values in own.items():
                 for name, value in values.items():
@@ -153,7 +153,7 @@ class Trainer:
 def compute(
     config: Sweep, progress: Callable[[Row], None], scratch: Path
 ) -> tuple[pd.DataFrame, Row, dict[str, bytes]]:
-    """Train all members, or those epochs that an interrupted sweep lacks; the history, summary and no more files.
+    """Train all members, resuming an interrupted sweep; returns history and summary, without further files.
 
     The history has one row per paradigm, alpha, seed and measured epoch; epoch 0 is before training.
 
@@ -161,7 +161,7 @@ def compute(
     |---|---|
     | `time` | time of the gradient flow (F7) |
     | `loss` | mean loss L(alpha) on the training data, nats |
-    | `incentive` | [L(alpha) - L(alpha + 0.01)] / 0.01 at the same classifier; at alpha > 0.99 downwards (F8) |
+    | `incentive` | [L(alpha) - L(alpha + 0.01)] / 0.01 at the same classifier; backward if alpha > 0.99 (F8) |
     | `incentive_exact` | -dL/dalpha (F9) |
     """
     began, kept, interval = clock.perf_counter(), scratch / store.CHECKPOINT, checkpoint.seconds_between()
@@ -185,10 +185,10 @@ def compute(
 def train_jointly(
     config: Orthogonal, paradigm: str, seed: int, epochs: int, learning_rate: float, momentum: float, batch_size: int
 ) -> pd.DataFrame:
-    """Train linear models from zero weights, as `fcamlib.theory.flow` describes.
+    """Train linear models from zero weights, as described in `fcamlib.theory.flow`.
 
-    One row per epoch, from 0: `paradigm`, `seed`, `epoch`, `time` of the flow (F7), `mu` and `nu`, means over classes.
-    The background has mean zero, and so a focus logit of zero.
+    One row per epoch, from 0: `paradigm`, `seed`, `epoch`, `time` of the flow (F7), `mu` and `nu` (means over classes).
+    The background has mean zero, hence a focus logit of zero.
     """
     task, generator, steps = orthogonal_task(config, seed), torch.Generator(), math.ceil(config.num_train / batch_size)
     focus = focus_network("linear", task.bank.segment_shape, generator, torch.float64)

@@ -1,4 +1,4 @@
-"""Tables of the theory: gradient flow, fixed focus and their agreement with training, for figures and pages."""
+"""Tables of the theory for figures and pages: gradient flow, fixed focus, and their agreement with training."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from fcamlib.theory.hessian import hessian_spectrum
 from fcamlib.verdicts import claims_table, interval_text
 
 PARADIGMS = tuple(LAWS)
-POINTS = 400  # of a drawn trajectory
+POINTS = 400  # per drawn trajectory
 Setting = tuple[int, int, float]  # segments, classes and end time
 
 
 def setting_title(setting: Setting) -> str:
-    """Segments, classes and end time as figures and tables show them."""
+    """Segments, classes and end time as a title for figures and tables."""
     m, classes, time = setting
     return f"m = {m:,}, C = {classes:,}, t to {time:,.0f}"
 
 
 def flow_frame(settings: Sequence[Setting], points: int = POINTS) -> pd.DataFrame:
-    """The gradient flow of each setting at equal steps: setting, paradigm, m, C, time, mu, nu, alpha, loss."""
+    """The gradient flow of each setting at equal time steps: setting, paradigm, m, C, time, mu, nu, alpha, loss."""
     parts = []
     for setting, paradigm in product(settings, PARADIGMS):
         m, classes, end = setting
@@ -43,7 +43,7 @@ def flow_frame(settings: Sequence[Setting], points: int = POINTS) -> pd.DataFram
 
 
 def switch_frame(setting: Setting, shares: Float[np.ndarray, " S"]) -> pd.DataFrame:
-    """Where a hybrid ends for each switch: switch / T, mu, nu, alpha, score; and whether it beats SA and HA in both."""
+    """End of the hybrid for each switch: switch / T, mu, nu, alpha, score, and whether alpha and score are best."""
     m, classes, end = setting
     others = pd.DataFrame([_end(flow.trajectory(name, m, classes, [end])) for name in ("soft", "hard")])
     frame = pd.DataFrame([_end(flow.hybrid(m, classes, [end], share * end)) for share in shares])
@@ -52,7 +52,7 @@ def switch_frame(setting: Setting, shares: Float[np.ndarray, " S"]) -> pd.DataFr
 
 
 def hybrid_table(settings: Sequence[Setting]) -> pd.DataFrame:
-    """The end of SA, HA, LVML and the hybrid with the best switch; score is the true label's at test time."""
+    """End of SA, HA, LVML and the hybrid with the best switch; score is the true label's score at test time."""
     rows = {}
     for setting in settings:
         m, classes, end = setting
@@ -65,7 +65,7 @@ def hybrid_table(settings: Sequence[Setting]) -> pd.DataFrame:
 
 
 def _end(path: flow.Trajectory) -> dict[str, float]:
-    """Where a trajectory ends; score is the true label's."""
+    """The end of a trajectory; score is the true label's score."""
     return {"mu": path.mu[-1], "nu": path.nu[-1], "alpha": path.alpha[-1], "score": path.score[-1]}
 
 
@@ -77,7 +77,7 @@ def portrait_frame(setting: Setting, highest: float) -> pd.DataFrame:
 
 
 def ratio_frame(paths: pd.DataFrame) -> pd.DataFrame:
-    """Speed of LVML over that of HA at each point (G14): columns of `paths`, responsibility, mu_ratio, nu_ratio."""
+    """Ratio of LVML's speed to HA's at each point (G14): columns of `paths`, responsibility, mu_ratio, nu_ratio."""
     paths = paths[paths["time"] > 0]
     place = [paths[name].to_numpy(dtype=np.float64) for name in ("mu", "nu", "num_segments", "num_classes")]
     mu_ratio, nu_ratio = flow.rates("lvml", *place)
@@ -85,7 +85,7 @@ def ratio_frame(paths: pd.DataFrame) -> pd.DataFrame:
 
 
 def curvature_frame(paths: pd.DataFrame) -> pd.DataFrame:
-    """Extreme eigenvalues of the Hessian: columns of `paths`, largest, and downward, minus the smallest."""
+    """Extreme eigenvalues of the Hessian: columns of `paths`, largest, and downward (minus the smallest)."""
     parts = []
     for (_, paradigm), rows in paths[paths["time"] > 0].groupby(["setting", "paradigm"], sort=False):
         m, classes = int(rows["num_segments"].iloc[0]), int(rows["num_classes"].iloc[0])
@@ -95,7 +95,7 @@ def curvature_frame(paths: pd.DataFrame) -> pd.DataFrame:
 
 
 def flow_paths(paths: pd.DataFrame) -> dict[str, Paths]:
-    """Setting -> the gradient flow's trajectories for the claims, with the hybrid of the best switch."""
+    """Setting -> the gradient flow's trajectories for the claims, including the hybrid with the best switch."""
     found = {}
     for setting, rows in paths.groupby("setting", sort=False):
         times, mu, nu = _pivoted(rows.assign(seed=0))
@@ -119,39 +119,39 @@ def joint_frame(experiment: FlowParameters) -> pd.DataFrame:
     if not frame["mu"].abs().max() <= flow.MAX_MU:
         raise UserError(
             f"end_times={end_time:g} in {experiment.epochs} epochs needs the learning rate {rate:.3g}, at which "
-            "training leaves the flow: give more epochs or an earlier end."
+            "training no longer follows the flow: give more epochs or an earlier end."
         )
     return frame
 
 
 def trained_paths(training: pd.DataFrame, setting: Setting) -> Paths:
-    """Trajectories of `joint_frame` for the claims, without times at which no focus has moved."""
+    """Trajectories of `joint_frame` for the claims, without times before any focus has moved."""
     moved = training.groupby("time")["nu"].transform(lambda nu: (nu != 0).any()) | (training["time"] == 0)
     return Paths(*_pivoted(training[moved]), *setting[:2])
 
 
 def _pivoted(frame: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Times (T,), and margin and focus logit of each paradigm (R, T)."""
+    """Times (T,), then margin and focus logit of each paradigm (R, T)."""
     tables = frame.pivot(index=["paradigm", "seed"], columns="time", values=["mu", "nu"])
     mu, nu = ({name: tables[column].loc[name].to_numpy() for name in PARADIGMS} for column in ("mu", "nu"))
     return tables["mu"].columns.to_numpy(dtype=np.float64), mu, nu
 
 
 def claims_on(sources: Mapping[str, Paths | pd.DataFrame], claims: Iterable[str] = CLAIMS) -> pd.DataFrame:
-    """Each claim's verdict on trajectories, or on the last epoch of sweeps, and what was measured."""
+    """Each claim's verdict on trajectories or on the last epoch of sweeps, with the measured values."""
     found = {name: incentives(of) if isinstance(of, pd.DataFrame) else of for name, of in sources.items()}
     return claims_table({name: measure(claims, of) for name, of in found.items()})
 
 
 def incentives(sweep: pd.DataFrame) -> Incentives:
-    """The incentives at a sweep's last epoch: a row per seed, a column per rising attention."""
+    """The incentives at a sweep's last epoch: one row per seed, one column per increasing attention weight."""
     table = _last(sweep).pivot(index=["paradigm", "seed"], columns="alpha", values="incentive")
     of = {str(name): table.loc[name].to_numpy(dtype=np.float64) for name in sweep["paradigm"].unique()}
     return Incentives(table.columns.to_numpy(dtype=np.float64), of)
 
 
 def incentive_table(sweep: pd.DataFrame) -> pd.DataFrame:
-    """Incentive at the last epoch, mean over seeds: one row per paradigm, one column per attention."""
+    """Incentive at the last epoch, mean over seeds: one row per paradigm, one column per attention weight."""
     table = _last(sweep).pivot_table(index="paradigm", columns="alpha", values="incentive", sort=False)
     table = table.sort_index(axis=1).rename(index=label_of, columns=lambda alpha: f"alpha = {alpha:g}")
     return table.rename_axis(columns="incentive").round(2)
@@ -163,7 +163,7 @@ def _last(sweep: pd.DataFrame) -> pd.DataFrame:
 
 
 def closed_form(sweep: pd.DataFrame, num_classes: int) -> pd.DataFrame:
-    """Loss and incentive in closed form (F4, F5) at each time of a sweep: its columns without seed."""
+    """Loss and incentive in closed form (F4, F5) at each time of a sweep, with its columns except seed."""
     parts = []
     for name, rows in sweep[["paradigm", "alpha", "epoch", "time"]].drop_duplicates().groupby("paradigm", sort=False):
         place = str(name), rows["alpha"].to_numpy(), rows["time"].to_numpy(), num_classes
@@ -172,10 +172,10 @@ def closed_form(sweep: pd.DataFrame, num_classes: int) -> pd.DataFrame:
 
 
 def agreement_table(sweep: pd.DataFrame, num_classes: int) -> pd.DataFrame:
-    """How far training is from the closed form, per paradigm: mean over seeds with its interval.
+    """Distance between training and the closed form per paradigm: mean over seeds with its interval.
 
-    The distance is the root of the mean square difference over all epochs and attention weights, in percent of
-    the range that the closed form covers.
+    The distance is the root mean square difference over all epochs and attention weights, in percent of the range of
+    the closed form.
     """
     theory = closed_form(sweep, num_classes)
     both = sweep.merge(theory, on=["paradigm", "alpha", "epoch"], suffixes=("", " in theory"))

@@ -95,7 +95,7 @@ def test_abmil_needs_torchmil_and_two_classes(two_clouds: SDCTask, monkeypatch: 
             abmil(two_clouds, False, 0)
     pytest.importorskip("torchmil")
     three = SDCTask(two_clouds.splits, ("a", "b", "c"), "three")
-    with pytest.raises(UserError, match=r"tell two classes apart, and there are 3: leave them out\.$"):
+    with pytest.raises(UserError, match=r"need two classes, but there are 3: leave them out\.$"):
         abmil(three, False, 0)
 
 
@@ -146,7 +146,7 @@ def test_wrong_parameters_are_one_sentence(source: str) -> None:
             "--methods",
             "soft,forest",
         ): "methods='forest' is not allowed: choose soft, hard, lvml, hybrid, abmil or gated-",
-        ("--repeats", "3"): f"repeats=3 is more than dataset='{source}' has: give at most 2.",
+        ("--repeats", "3"): f"repeats=3 exceeds the repeats in dataset='{source}': give at most 2.",
         ("--epochs", "1"): "epochs='1' is not allowed: give 2 or more (epochs of each candidate; the hybrid's first",
         ("--learning-rates", ","): "learning_rates=',' is not allowed: give at least 1",
         ("--dataset", "digits"): "dataset='digits' cannot be cross-validated: give bags:PATH",

@@ -63,7 +63,7 @@ def test_coverage_equals_hand_computed_overlaps_and_counts_a_union_once() -> Non
     assert coverage(overlapping, 4) == pytest.approx([1.0, 0.25, 0.25, 0.25], abs=1e-15)
     assert coverage(np.array([[-0.5, -1.0, 2.0, 1.5]]), 9) == pytest.approx(np.ones(9))
     assert coverage(np.zeros((0, 4)), 9) == pytest.approx(np.zeros(9))
-    with pytest.raises(ValueError, match="12 regions are no square grid"):
+    with pytest.raises(ValueError, match="12 regions do not form a square grid"):
         coverage(np.zeros((1, 4)), 12)
 
 

@@ -243,7 +243,7 @@ def test_the_mean_region_alone_tells_the_first_state_about_the_picture(start: st
     ("encoder", "shape", "sentence"),
     [
         ("smallcnn", (4, 5), "encoder=smallcnn needs pictures"),
-        ("features", (3, 16, 16), "encoder=features does not take pictures"),
+        ("features", (3, 16, 16), "encoder=features does not accept pictures"),
         ("smallcnn", (3, 20, 20), "picture_size=20 does not fit"),
     ],
 )

@@ -148,10 +148,10 @@ def test_fewer_pictures_are_drawn_by_seed_and_long_captions_cut(
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"num_validation": 5}, r"num_validation=5 leaves no picture of dataset='.*' for training, which has 5"),
-        ({"num_train": 4}, r"4 training pictures of .* are asked for, and there are 3"),
-        ({"num_test": 3}, r"3 test pictures of .* are asked for, and there are 2"),
-        ({"min_count": 7}, r"^min_count=7 leaves no word of dataset='coco:.*pets': no word of the training captions"),
+        ({"num_validation": 5}, r"num_validation=5 leaves none of the 5 training pictures of dataset='.*': give"),
+        ({"num_train": 4}, r"4 training pictures of .* are requested, but there are only 3"),
+        ({"num_test": 3}, r"3 test pictures of .* are requested, but there are only 2"),
+        ({"min_count": 7}, r"^min_count=7 leaves no words in dataset='coco:.*pets', since no word occurs that often"),
     ],
 )
 def test_sizes_that_leave_nothing_are_one_sentence(layout: Layout, parameters: Json, message: str) -> None:
@@ -173,7 +173,7 @@ def test_a_run_is_named_by_the_content_of_its_data(layout: Layout, tmp_path: Pat
     assert moved.fingerprint != one.fingerprint
     assert caption_task(moved, 0).word_category.tolist()[7] == 1
     for name in ("words", "weights"):
-        with pytest.raises(DataError, match=rf"^{name}='~nosuchuser' is no file: give the path of one"):
+        with pytest.raises(DataError, match=rf"^{name}='~nosuchuser' is not a file: give the path of a file"):
             task_on(source, SMALL | {name: "~nosuchuser"})
     kept = pictures_hash(read_split("train2014", source)[0])
     Image.new("RGB", (80, 40), (7, 100, 201)).save(layout.picture(9))  # a file of equal name and size
@@ -271,13 +271,13 @@ WORDS, BOXES = (f"annotations/{kind}_train2014.json" for kind in ("captions", "i
             "there is no '.*train2014': unpack http://images.cocodataset.org/zips/train2014.zip in",
         ),
         (BOXES, "", "", "there is no '.*instances_train2014.json': unpack .*annotations_trainval2014.zip"),
-        (PICTURE, "", "", r"1 of 5 pictures are missing, the first is '.*0009.png': unpack .*/train2014.zip anew"),
-        (PICTURE, "", "broken", r"the picture '.*0009.png' cannot be read \(it is no picture\): mend or remove it"),
-        (PICTURE, "", "P6 40 80 255\n" + "\0" * 9_600, "is 40 x 80 pixels, and its boxes were drawn on 80 x 40"),
+        (PICTURE, "", "", r"1 of 5 pictures are missing; the first is '.*0009.png': unpack .*/train2014.zip again"),
+        (PICTURE, "", "broken", r"picture '.*0009.png' cannot be read \(it is not a picture\): repair or remove it"),
+        (PICTURE, "", "P6 40 80 255\n" + "\0" * 9_600, "is 40 x 80 pixels, but its boxes refer to 80 x 40"),
         (WORDS, "", '{"images": [', r"captions_train2014.json': it is not JSON \(EOF while parsing"),
         (WORDS, "", '{"images": []}', "captions_train2014.json': field annotations: field required"),
-        (WORDS, "", '{"images": [], "annotations": []}', "captions_train2014.json' has no picture with a caption"),
-        (WORDS, '"id": 40,', '"id": 7,', "captions_train2014.json': id 7 stands 2 times in 'images'"),
+        (WORDS, "", '{"images": [], "annotations": []}', "captions_train2014.json' has no pictures with captions"),
+        (WORDS, '"id": 40,', '"id": 7,', "captions_train2014.json': id 7 occurs 2 times in 'images'"),
         (WORDS, '"id": 40,', f'"id": {2**63},', "field images.0.id: input should be less than 9223372036854775808"),
         (WORDS, '"width": 80', '"width": 0', "field images.0.width: input should be greater than or equal to 1"),
         (BOXES, '"width": 80', f'"width": {10**400}', "images.0.width: input should be less than or equal to 1000000"),
@@ -286,7 +286,7 @@ WORDS, BOXES = (f"annotations/{kind}_train2014.json" for kind in ("captions", "i
         (WORDS, '"A dog, number 7."', "null", "field annotations.2.caption: input should be a valid string"),
         (WORDS, '"COCO_train2014_000000000040.png"', '"../secret.png"', "file_name '../secret.png' leaves the folder"),
         (WORDS, '"COCO_train2014_000000000040.png"', '"a\\u0000"', "file_name .* leaves the folder of the pictures"),
-        (BOXES, '"dog"', '"wolf"', "train2014 and val2014 have other categories"),
+        (BOXES, '"dog"', '"wolf"', "train2014 and val2014 have different categories"),
         (WORDS.replace("train", "val"), 'id": 61,', 'id": 58,', "image id 58 is in both train2014 and val2014"),
     ],
 )
@@ -303,7 +303,7 @@ def test_faults_are_one_sentence_with_the_place(layout: Layout, place: str, old:
 
 
 def test_survey_says_what_is_there(layout: Layout) -> None:
-    assert survey(layout.root / "none") == "absent; see the data card on captions for what to fetch"
+    assert survey(layout.root / "none") == "absent; the data card on captions says what to download"
     assert survey(layout.root) == "NOT USABLE: there is no annotations/captions_train2014.json"
     layout.write()
     assert survey(layout.root) == "present: 5 pictures in train2014/, 2 pictures in val2014/"

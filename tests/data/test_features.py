@@ -91,11 +91,11 @@ def test_whole_arrays_are_read_without_a_lock_and_faults_are_one_sentence(
         patch.setattr(features, "FileLock", None)
         assert keep(tmp_path) == []
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match=r"cannot keep 0.0 GB in '.*file.*' \(.*\): make it writable"):
+    with pytest.raises(DataError, match=r"cannot write 0.0 GB to '.*file.*' \(.*\): make it writable"):
         keep(tmp_path / "file")
     full = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr(features.os, "posix_fallocate", Mock(side_effect=full))
-    with pytest.raises(DataError, match=r"cannot keep 0.0 GB in '.*' \(No space left on device\): make it writable"):
+    with pytest.raises(DataError, match=r"cannot write 0.0 GB to '.*' \(No space left on device\): make it writable"):
         keep(tmp_path / "other")
 
 
@@ -212,11 +212,11 @@ def test_weights_from_a_file(thin_vgg: dict[str, Tensor], tmp_path: Path) -> Non
         assert isinstance(encoder.module, nn.Sequential) and isinstance(encoder.module[-1], nn.ReLU)
         assert torch.allclose(encoder.module[0](picture), first) and encoder.module(picture).shape == (1, 2, 2, 2)
     wrong = named.rename(tmp_path / "vgg19-00000000.pth")
-    with pytest.raises(DataError, match=rf"its sha256 begins with {digest[:8]}, not with 00000000: get it anew"):
+    with pytest.raises(DataError, match=rf"its sha256 begins with {digest[:8]}, not 00000000: download it again"):
         vgg19_encoder(str(wrong))
 
 
-OTHER = r"are not those of torchvision's VGG-19, as .pth or .safetensors \(.*"
+OTHER = r"is not a .pth or .safetensors file for torchvision's VGG-19 \(.*"
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ OTHER = r"are not those of torchvision's VGG-19, as .pth or .safetensors \(.*"
         ("w.pth", TinyEncoder(), OTHER),
         ("w.pth", None, OTHER),
         ("w.safetensors", None, OTHER),
-        ("", None, r"none.pth' cannot be read \(No such file or directory\): mend or remove it"),
+        ("", None, r"none.pth' cannot be read \(No such file or directory\): repair or remove it"),
     ],
 )
 def test_wrong_weights_are_one_sentence(tmp_path: Path, name: str, content: object, message: str) -> None:
@@ -249,7 +249,7 @@ def test_official_weights_come_from_the_hub_cache_or_are_downloaded_and_verified
     with pytest.raises(DataError, match=r"download of file:.*vgg19-dcbb9e9d.pth' failed \(.*sha256 dcbb9e9d\)"):
         vgg19_encoder()
     torch.save(thin_vgg, tmp_path / "torch" / "hub" / "checkpoints" / remote.name)
-    with pytest.raises(DataError, match=r"its sha256 begins with .*, not with dcbb9e9d: get it anew"):
+    with pytest.raises(DataError, match=r"its sha256 begins with .*, not dcbb9e9d: download it again"):
         vgg19_encoder()
 
 

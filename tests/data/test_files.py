@@ -73,11 +73,11 @@ def test_names_count_in_a_joint_hash_and_odd_files_are_one_sentence(tmp_path: Pa
     assert joint_hash({"x": tmp_path / "a"}) == hashlib.sha256(f"{one}  x\n".encode()).hexdigest()
     assert joint_hash({}) == "" and joint_hash({"x": tmp_path / "a"}) != joint_hash({"y": tmp_path / "a"})
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DataError, match=r"pipe' cannot be read \(it is no regular file\): mend or remove it"):
+    with pytest.raises(DataError, match=r"pipe' cannot be read \(it is not a regular file\): repair or remove it"):
         content_hash(tmp_path)
-    with pytest.raises(DataError, match=r"none' cannot be read \(No such file or directory\): mend or remove it"):
+    with pytest.raises(DataError, match=r"none' cannot be read \(No such file or directory\): repair or remove it"):
         content_hash(tmp_path / "none")
-    with pytest.raises(DataError, match=r"cannot be read \(it is no regular file\)"):
+    with pytest.raises(DataError, match=r"cannot be read \(it is not a regular file\)"):
         read_text(tmp_path / "pipe", "text:x")
 
 
@@ -160,10 +160,10 @@ def test_a_download_is_whole_and_happens_once(server: Server, tmp_path: Path) ->
         ({"announced": 999_999_999}, "it has more than 1,000,000 bytes"),
         ({"announced": 0, "body": bytes(3_000_000)}, "it has more than 1,000,000 bytes"),
         ({"stop": 50}, "it stopped after 50 of 210,000 bytes"),
-        ({"pause": 0.05}, r"\d+ bytes in \d seconds are too slow"),
+        ({"pause": 0.05}, r"it is too slow: \d+ bytes in \d seconds"),
         ({"pause": 5.0}, "timed out"),
         ({"sha256": "0" * 64}, r"its sha256 is [0-9a-f]{64}"),
-        ({"free": 10}, r"1 MB are needed: free some space or set FCAM_DATA"),
+        ({"free": 10}, r"it needs 1 MB: free some space or set FCAM_DATA"),
     ],
 )
 def test_faults_of_a_download_are_one_sentence_and_leave_nothing(

@@ -67,7 +67,7 @@ def test_editions_are_told_by_the_number_of_posts(tmp_path: Path) -> None:
     corpus = hatexplain_corpus(put(tmp_path / "reduced", posts, divisions), "majority", "union")
     assert corpus.title == "HateXplain (reduced copy)"
     posts |= {"h": entry("one", "nnn"), "i": entry("two", "nnn")}
-    with pytest.raises(DataError, match=r"dataset.json holds 9 posts, it has to hold 8 or 7"):
+    with pytest.raises(DataError, match=r"dataset.json holds 9 posts instead of 8 or 7"):
         hatexplain_corpus(put(tmp_path / "more", posts, divisions), "majority", "union")
 
 
@@ -109,7 +109,7 @@ FAULTS: list[tuple[Change, str]] = [
     (lambda posts, _: posts["b"].update(annotators=[{"label": "rude"}]), r"field b.annotators.0.label: input should"),
     (lambda posts, _: posts["b"].update(rationales=[[0, 1, 1]]), r"post 'b': a rationale has 3 entries for 4 tokens"),
     (lambda posts, _: posts["b"].update(rationales=[[0, 1, 1, 2]]), r"field b.rationales.0.3: input should be less"),
-    (lambda posts, _: posts.pop("g"), r"divisions.json names .* 'test': 1} posts of dataset.json, it has to name"),
+    (lambda posts, _: posts.pop("g"), r"divisions.json names .* 'test': 1} posts of dataset.json instead of"),
     (lambda _, divisions: divisions.pop("val"), r"names {'train': 3, 'val': 0, 'test': 2} posts"),
     (lambda _, divisions: divisions["val"].__setitem__(0, "a"), r"divisions.json names a post twice"),
     (lambda _, divisions: divisions.update(train="a"), r"field train: input should be a valid array"),
@@ -147,7 +147,7 @@ def test_missing_files_are_downloaded_from_a_fixed_commit_with_their_checksums(
 
 def test_a_given_folder_is_never_filled(tmp_path: Path) -> None:
     (tmp_path / DIVISIONS).write_text("{}")
-    with pytest.raises(DataError, match=r"has no dataset.json: put one there"):
+    with pytest.raises(DataError, match=r"has no dataset.json: put the file there"):
         hatexplain_corpus(f"hatexplain:{tmp_path}", "majority", "union")
     with pytest.raises(DataError, match=r"there is no folder '.*nowhere'; give the path of a folder that holds"):
         hatexplain_corpus(f"hatexplain:{tmp_path}/nowhere", "majority", "union")

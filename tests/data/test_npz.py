@@ -55,12 +55,12 @@ FAULTS: list[tuple[str, Arrays, str]] = [
     ("bags", {"label": np.arange(19) % 2, "fold": None}, "bag 19 has no label: 'label' has 19 entries"),
     ("bags", {"bag": np.r_[-1, bags()["bag"][1:]]}, "bag -1 has no label"),
     ("bags", {"bag": np.r_[np.uint64(2**63), bags()["bag"][1:].astype(np.uint64)]}, r"'bag' is 9223372036854775808"),
-    ("bags", {"bag": np.zeros(59, dtype=int)}, r"'bag' has shape \(59,\), and \(N\) is needed, with N = 60"),
-    ("bags", {"features": np.zeros(60)}, r"'features' has shape \(60,\), and \(N, D\) is needed"),
+    ("bags", {"bag": np.zeros(59, dtype=int)}, r"'bag' has shape \(59,\), but \(N\) is needed, with N = 60"),
+    ("bags", {"features": np.zeros(60)}, r"'features' has shape \(60,\), but \(N, D\) is needed"),
     ("bags", {"features": np.where(np.arange(60)[:, None] == 7, np.nan, 1.0)}, r"'features' is nan at \[7, 0\] \(1 s"),
     ("bags", {"features": np.full((60, 2), "2024-01-01", "M8[D]")}, r"'features' holds datetime64\[D\]: give finite"),
     # of folds, before the first is trained
-    ("bags", {"fold": np.zeros((2, 19), dtype=int)}, r"and \(repeats, bags\) is needed, with .*bags = 20"),
+    ("bags", {"fold": np.zeros((2, 19), dtype=int)}, r"but \(repeats, bags\) is needed, with .*bags = 20"),
     ("bags", {"fold": np.full((1, 20), 0.5)}, "'fold' holds float64: give whole numbers"),
     ("bags", {"fold": np.arange(20) % 3 * 2}, "'fold' of repeat 0 holds 0, 2, 4: number the folds 0, 1, 2"),
     ("bags", {"fold": at(3, 2**62, 20)}, "'fold' of repeat 0 holds 0, 4611686018427387904: number the folds"),
@@ -74,25 +74,25 @@ FAULTS: list[tuple[str, Arrays, str]] = [
     ("windows", {"foreground": np.full((20, 4), -1)}, r"'foreground' is -1 at \[0, 0\] \(80 such\)"),
     # of labels
     ("bags", {"label": None}, r"has no array 'label': add it, \(bags\), whole numbers or names"),
-    ("series", {"label": np.arange(19) % 2}, r"'label' has shape \(19,\), and \(n\) is needed, with n = 20"),
+    ("series", {"label": np.arange(19) % 2}, r"'label' has shape \(19,\), but \(n\) is needed, with n = 20"),
     ("series", {"label": at(3, 0.5, 20)}, r"'label' is 0.5 at \[3\] \(1 such\): give whole numbers or names"),
     ("series", {"label": at(3, 1e300, 20)}, r"'label' is 1e\+300 at \[3\]"),
-    ("series", {"label": np.ones(20, dtype=int)}, r"'label' names one class \(1\): at least two are needed"),
+    ("series", {"label": np.ones(20, dtype=int)}, r"'label' names only one class \(1\): give at least two"),
     ("series", {"label": np.array([0xD800, 65] * 10, "<u4").view("<U1")}, r"cannot be read \(.*surrogates not allowed"),
     ("series", {"label": np.array([2**31, 65] * 10, "<u4").view("<U1")}, r"cannot be read \(.*character"),
     ("series", {"label": np.array([{}] * 20)}, "holds Python objects, which are not read"),
     # of series, lengths and splits
-    ("series", {"windows": np.zeros((20, 4, 2, 5))}, "needs one of the arrays 'series' and 'windows'"),
+    ("series", {"windows": np.zeros((20, 4, 2, 5))}, "needs either the array 'series' or the array 'windows'"),
     ("series", {"series": np.zeros((0, 2, 23))}, r"'series' has shape \(0, 2, 23\)"),
     ("series", {"series": np.full((20, 2, 23), 1e300)}, r"'series' is 1e\+300 at \[0, 0, 0\] \(920 such\)"),
-    ("series", {"length": np.full(20, 4)}, "series 0 has length 4: give 5, which is one window, to 23"),
-    ("windows", {"length": np.full(20, 5)}, "series 0 has length 5: give 1, which is one window, to 4"),
+    ("series", {"length": np.full(20, 4)}, r"series 0 has length 4: give 5 \(one window\) to 23"),
+    ("windows", {"length": np.full(20, 5)}, r"series 0 has length 5: give 1 \(one window\) to 4"),
     ("series", {"split": np.array(["train", "dev"] * 10)}, r"'split' is 'dev' at \[1\] \(10 such\): give train"),
     ("series", {"split": np.arange(20)}, r"'split' is 3 at \[3\] \(17 such\): give train, validation, test"),
     ("series", {"split": np.full(20, b"train")}, r"'split' holds \|S5: give train"),
     ("series", {"split": np.arange(20) % 2}, "no instance is left for test: give more, or other splits"),
     ("series", {"split": np.where(np.arange(20) % 2, 2, np.arange(20) % 4 // 2)}, "class '1' has no training instance"),
-    ("series", {"colour": np.zeros(20)}, "holds an unknown 'colour': allowed are series, foreground, label"),
+    ("series", {"colour": np.zeros(20)}, "holds an unknown array 'colour': allowed are series, foreground, label"),
 ]
 
 
@@ -111,7 +111,7 @@ def test_parameters_that_do_not_fit_the_file_are_one_sentence(tmp_path: Path) ->
     for arrays, config, said in (
         (bags(), {"repeat": 2}, r"^repeat=2 is not in dataset='bags:.*mine.npz': choose 0 to 1\.$"),
         (bags(), {"repeat": 1, "fold": 5}, r"^fold=5 has no bag in .*, repeat 1: choose one of 0, 1, 2, 3, 4\.$"),
-        (series(), {"window_length": 24}, "^window_length=24 does not fit .* have 23 samples: choose one from 1 to 23"),
+        (series(), {"window_length": 24}, "^window_length=24 does not fit .* 23 samples: choose a length from 1 to 23"),
         (series(), {"window_length": 0}, "^window_length=0 does not fit .* have 23 samples"),
         (windows(), {"window_length": 4}, "whose file holds windows: leave it out"),
     ):
@@ -139,11 +139,11 @@ def test_files_that_are_none_are_one_sentence(tmp_path: Path, monkeypatch: pytes
         said = "encrypted" if name == "encrypted" else "not a zip file"
         with pytest.raises(DataError, match=rf"'.*{name}' cannot be read \(.*{said}.*\): write it with"):
             series_task(Series(source=f"series:{tmp_path / name}", window_length=5), 0)
-    with pytest.raises(DataError, match=r"cannot be read \(it is no regular file\): write it with numpy\.savez"):
+    with pytest.raises(DataError, match=r"cannot be read \(it is not a regular file\): write it with numpy\.savez"):
         series_task(Series(source=f"series:{tmp_path}", window_length=5), 0)
     monkeypatch.setattr(files.Path, "read_text", lambda *_: "MemAvailable: 9 kB")
     monkeypatch.setattr(np.lib.format, "read_array", None)  # larger than the memory: never read
-    with pytest.raises(DataError, match=r"its arrays take 0\.0 GB, and 0\.0 GB of memory are free: give fewer"):
+    with pytest.raises(DataError, match=r"its arrays need 0\.0 GB, but only 0\.0 GB of memory are free: give fewer"):
         loaded(tmp_path, series())
 
 
@@ -190,5 +190,5 @@ def test_what_standardising_cannot_hold_is_one_sentence(tmp_path: Path) -> None:
     arrays = bags()
     arrays["features"][:, 0] = 1e-30 * np.arange(60)
     arrays["features"][arrays["bag"] == 8, 0] = 3e38
-    with pytest.raises(DataError, match="a value is 1e38 standard deviations off the training mean"):
+    with pytest.raises(DataError, match="a value is 1e38 standard deviations from the training mean"):
         loaded(tmp_path, arrays, repeat=1, fold=2)

@@ -201,7 +201,7 @@ def test_names_with_a_dot_are_no_data_and_other_files_are_named(folder: Path, ca
     load_pictures.cache_clear()
     after = load_pictures(f"folder:{folder}", 6)
     assert after.class_names == before.class_names and np.array_equal(after.values, before.values)
-    assert "loose.png' and 1 more files are no pictures of a class and are left out" in caplog.text
+    assert "loose.png' and 1 more files are not pictures of a class and are ignored" in caplog.text
     assert content_hash(folder) != hash_before
 
 
@@ -211,23 +211,23 @@ UNREADABLE = "the picture '{0}/train/cow/2.png' cannot be read ("
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        ("rm -r test", "dataset='folder:{0}': the folder '{0}' has no test/ in it: it needs train/<class>/ and test/"),
+        ("rm -r test", "dataset='folder:{0}': the folder '{0}' has no test/: it needs train/<class>/ and test/"),
         ('rm -r "$PWD"', "dataset='folder:{0}': there is no folder '{0}'; give the path of a folder"),
         (
             "cp -r train/cow train/dog",
-            "dataset='folder:{0}': class 'dog' is in only one of train/ and test/: both",
+            "dataset='folder:{0}': class 'dog' is in only one of train/ and test/: add",
         ),
-        ("echo no picture > train/cow/2.png", UNREADABLE + "it is no picture): mend or remove it."),
-        (": > train/cow/2.png", UNREADABLE + "it is no picture): mend or remove it."),
+        ("echo no picture > train/cow/2.png", UNREADABLE + "it is not a picture): repair or remove it."),
+        (": > train/cow/2.png", UNREADABLE + "it is not a picture): repair or remove it."),
         ("truncate -s 45 train/cow/2.png", UNREADABLE),
         ("cp ../bomb.bmp train/cow/2.png", UNREADABLE + "Image size (144000000 pixels) exceeds limit"),
-        ("rm train/cow/2.png; mkfifo train/cow/2.png", UNREADABLE + "it is no regular file): mend or remove it."),
+        ("rm train/cow/2.png; mkfifo train/cow/2.png", UNREADABLE + "it is not a regular file): repair or remove it."),
         (
             "rm train/bee/[123].png",
-            "class 'bee' has no picture left for train: give at least two training pictures",
+            "class 'bee' has no pictures left for train: give at least two training pictures",
         ),
-        ("rm test/cow/*", "dataset='folder:{0}': class 'cow' has no picture in test/: give it one."),
-        ("rm -r train/*", "dataset='folder:{0}': '{0}/train' has no class: put pictures into train/<class>/."),
+        ("rm test/cow/*", "dataset='folder:{0}': class 'cow' has no pictures in test/: add at least one."),
+        ("rm -r train/*", "dataset='folder:{0}': '{0}/train' has no classes: put pictures into train/<class>/."),
         (
             "mkdir $'train/\\xff'",
             "dataset='folder:{0}': the class '\\udcff' of train/ is not readable text: rename it.",
@@ -251,7 +251,7 @@ def test_faults_of_a_folder_are_one_sentence(folder: Path, damage: str, sentence
     [
         ({"foreground": ("bee", "owl")}, "foreground names 'owl', which is not a class of dataset='folder:.*': choose"),
         ({"background": ("elk",)}, "background names 'elk', which is not a class of dataset='folder:.*': choose from"),
-        ({"foreground": ("ant", "bee", "cow")}, "background is empty: foreground names every class, so leave at least"),
+        ({"foreground": ("ant", "bee", "cow")}, "background is empty because foreground names every class: leave"),
     ],
 )
 def test_classes_that_are_not_there_are_one_sentence(folder: Path, changes: dict[str, Any], sentence: str) -> None:
@@ -260,11 +260,11 @@ def test_classes_that_are_not_there_are_one_sentence(folder: Path, changes: dict
 
 
 def test_sizes_that_do_not_fit_are_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match="image_size=32 does not fit dataset='digits', whose pictures have 8 pixels"):
+    with pytest.raises(DataError, match="image_size=32 does not fit dataset='digits' with pictures of 8 x 8 pixels"):
         load_pictures("digits", 32)
     monkeypatch.setattr(pictures, "as_shown", None)  # nothing is decoded before
     monkeypatch.setattr(files.Path, "read_text", lambda *_: "MemAvailable: 50 kB")
-    with pytest.raises(DataError, match=r"18 pictures of image_size=1024 take 0.1 GB, and 0.0 GB of memory are free"):
+    with pytest.raises(DataError, match=r"pictures of image_size=1024 need 0.1 GB, but only 0.0 GB of memory are free"):
         load_pictures(f"folder:{folder}", 1024)
 
 

@@ -110,7 +110,7 @@ def test_distinct_rows_rebuild_the_instances(index: object) -> None:
 def test_impossible_instances_are_refused(data: SDCData, fault: dict[str, torch.Tensor], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SDCData(**{**vars(data), **fault})
-    with pytest.raises(ValueError, match="hold no instance"):
+    with pytest.raises(ValueError, match="hold no instances"):
         data.take(torch.empty(0, dtype=torch.int64))
 
 

@@ -66,7 +66,7 @@ def test_long_posts_are_cut_and_empty_ones_left_out(tmp_path: Path, caplog: pyte
     splits = text_task(Text(source=source), 0).splits
     assert len(splits["train"]) == len(TRAIN) + 1
     assert splits["test"].num_segments == 512 and int(splits["test"].foreground.sum()) == 2
-    assert f"2 posts of '{tmp_path}/train.jsonl' have no word and are left out" in caplog.text
+    assert f"2 posts of '{tmp_path}/train.jsonl' have no words and are left out" in caplog.text
     assert "1 test posts are longer than max_tokens=512 and are cut" in caplog.text
     assert text_task(Text(source=source, max_tokens=700), 0).splits["test"].num_segments == 600
 
@@ -123,8 +123,8 @@ def test_one_file_is_divided_by_its_field_or_drawn(tmp_path: Path) -> None:
         (b'{"label": "food"}', r"line 2 of .*: give either tokens or text, not both"),
         (b'{"label": "food", "tokens": "a b"}', r"line 2 of .*: field tokens: input should be a valid array"),
         (b'{"label": "food", "tokens": [1]}', r"line 2 of .*: field tokens.0: input should be a valid string"),
-        (b'{"label": 0.5, "tokens": ["a"]}', r"line 2 of .*: field label has to be text or a whole number\.$"),
-        (b'{"label": true, "tokens": ["a"]}', r"field label has to be text or a whole number\.$"),
+        (b'{"label": 0.5, "tokens": ["a"]}', r"line 2 of .*: field label must be text or a whole number\.$"),
+        (b'{"label": true, "tokens": ["a"]}', r"field label must be text or a whole number\.$"),
         (b'{"label": "food", "tokens": ["a"], "rationale": [2]}', r"field rationale.0: input should be less than"),
         (b'{"label": "food", "tokens": ["a"], "rationale": [1, 0]}', r"field rationale has 2 entries for 1 tokens"),
         (b'{"label": "food", "text": "Hi!", "tokens": ["a"]}', r"give either tokens or text, not both"),
@@ -146,13 +146,13 @@ def test_missing_and_empty_files_and_strange_ones_are_told(tmp_path: Path, caplo
     (tmp_path / ".hidden.jsonl").touch()
     with pytest.raises(DataError, match="class 'music' has no training instance: give it some"):
         jsonl_corpus(source)
-    (told,) = {message for message in caplog.messages if "is not read" in message}
-    assert told == f"'{tmp_path}/val.jsonl' is not read: a folder holds train.jsonl, validation.jsonl, test.jsonl."
+    (told,) = {message for message in caplog.messages if "is ignored" in message}
+    assert told == f"'{tmp_path}/val.jsonl' is ignored: only train.jsonl, validation.jsonl, test.jsonl are read."
     (tmp_path / "test.jsonl").write_text("\n")
     with pytest.raises(DataError, match=r"the file '.*test.jsonl' is empty"):
         jsonl_corpus(source)
     (tmp_path / "test.jsonl").unlink()
-    with pytest.raises(DataError, match=r"the folder '.*' has no test.jsonl: put one there"):
+    with pytest.raises(DataError, match=r"the folder '.*' has no test.jsonl: put the file there"):
         jsonl_corpus(source)
     with pytest.raises(DataError, match=r"there is no file '.*/none'; give the path of a file with one JSON object"):
         jsonl_corpus(f"text:{tmp_path}/none")
@@ -171,7 +171,7 @@ def test_sizes_draw_a_part_with_the_seed(tmp_path: Path) -> None:
     assert len(set(first["train"].segments.flatten().tolist())) == 12
     assert torch.equal(first["train"].segments, again["train"].segments)
     assert not torch.equal(first["train"].segments, other["train"].segments)
-    with pytest.raises(DataError, match=r"21 train posts of dataset='text:.*' are asked for, and there are 20"):
+    with pytest.raises(DataError, match=r"21 train posts of dataset='text:.*' are requested, but there are only 20"):
         text_task(Text(source=source, num_train=21), 0)
 
 
@@ -193,7 +193,7 @@ def test_noise_changes_the_stated_share_of_training_labels_alone() -> None:
     ("changes", "message"),
     [
         ({"num_train": 0}, "num_train=0 is not allowed with dataset='keywords'"),
-        ({"min_count": 10**6}, "min_count=1,000,000 leaves no word of dataset='keywords': no word of the training"),
+        ({"min_count": 10**6}, "min_count=1,000,000 leaves no words in dataset='keywords', since no word occurs"),
     ],
 )
 def test_parameters_that_cannot_be_are_one_sentence(changes: dict[str, Any], message: str) -> None:

@@ -37,7 +37,7 @@ def model_of(name: str) -> FCAM:
     return FCAM(focus, classification_network(name, DIGIT, K, generator(2), torch.float64))
 
 
-FORM = "write KIND:DEPTHxWIDTH, and :batch or :layer after it for a normalisation, such as mlp:2x64 or mlp:2x64:layer."
+FORM = "write KIND:DEPTHxWIDTH, optionally followed by :batch or :layer, such as mlp:2x64 or mlp:2x64:layer."
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ FORM = "write KIND:DEPTHxWIDTH, and :batch or :layer after it for a normalisatio
         ("mlp:33x1", "focus_network='mlp:33x1' has depth 33: give at most 32."),
         ("cnn:1x9000", "focus_network='cnn:1x9000' has width 9000: give at most 8192."),
         ("digits:2x3", "focus_network='digits:2x3' is unknown: choose one of cifar10, cifar100, digits, mlp, linear, "),
-        ("cnn:4x2", "'cnn:4x2' halves pictures 4 times, and 8 x 8 pixels allow 3: choose a smaller depth."),
-        ("cnn:1x2", "'cnn:1x2' takes pictures, and segments have shape (100,): choose mlp:DEPTHxWIDTH."),
+        ("cnn:4x2", "'cnn:4x2' halves pictures 4 times, but 8 x 8 pixels allow only 3: choose a smaller depth."),
+        ("cnn:1x2", "'cnn:1x2' needs pictures, but the segments have shape (100,): choose mlp:DEPTHxWIDTH."),
     ],
 )
 def test_wrong_names_are_one_sentence(name: str, sentence: str) -> None:
@@ -177,5 +177,5 @@ def test_the_table_of_distinct_segments_uses_the_running_statistics() -> None:
 def test_a_last_batch_of_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
     (config,) = Grid.of(small(num_train=33, paradigms="soft")).configs()
-    with pytest.raises(UserError, match=r"^a step has one instance, which batch normalisation cannot learn from: choo"):
+    with pytest.raises(UserError, match=r"^a batch holds one instance, which batch normalisation cannot use: choo"):
         store.get(config)

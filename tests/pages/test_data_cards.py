@@ -169,7 +169,7 @@ def test_hatexplain() -> None:
         pytest.skip("the data folder holds the full edition; the card's numbers are of the reduced copy")
     for name in ("dataset.json", "post_id_divisions.json"):
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() in card("data_text")
-    shown = rows("data_text", "split | posts | words a post")
+    shown = rows("data_text", "split | posts | words per post")
     known = {word for post in corpus.posts if post.split == "train" for word in post.tokens}
     for split in SPLITS:
         assert numbers(shown[split]) == summary([post for post in corpus.posts if post.split == split], known)

@@ -20,14 +20,15 @@ EXERCISE = re.compile(r"\*\*\d\.\*\* .+?\n\n:::\{admonition\} Solution\n:class: 
 each_page = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def prose(path: Path) -> list[str]:
-    """The Markdown cells of a notebook."""
-    return [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
+def prose(path: Path) -> tuple[str, str]:
+    """The head of a page, before and after its first figure or table, and its last Markdown cell."""
+    first, second, *_, last = [c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown"]
+    return f"{first}\n\n{second}", last
 
 
 @each_page
 def test_a_page_begins_with_its_question_takeaways_and_cost_and_ends_with_exercises(path: Path) -> None:
-    first, *_, last = prose(path)
+    first, last = prose(path)
     parts = re.findall(r"^\*\*([\w ]+?)(?: for each .+?| with every .+?)?\.?\*\*", first, re.M)
     assert [part for part in parts if not part.startswith("Claim")] == ["Question", "What we learned", "Cost"]
     assert len(re.findall(r"^- ", first, re.M)) == 3

@@ -80,7 +80,7 @@ def test_learning_curves_are_means_with_t_intervals_and_every_seed(num_seeds: in
             assert high[place] == pytest.approx(min(1.0, mean + half), abs=1e-5)
         dots = {tuple(dot) for dot in np.round(data_of(ax, f"seeds-{metric}-lvml"), 9)}
         assert dots == {tuple(row) for row in np.round(rows[["epoch", metric]].to_numpy(), 9)}
-    assert {"95 % t-interval of the mean", "single seeds", f"LVML (n = {num_seeds})"} <= set(texts_of(fig))
+    assert {"95% t-interval of the mean", "single seeds", f"LVML (n = {num_seeds})"} <= set(texts_of(fig))
 
 
 def test_no_interval_of_a_share_leaves_its_range_and_the_axis_begins_below_the_lowest() -> None:
@@ -118,7 +118,7 @@ def test_curves_wear_their_paradigms_style_from_outside_too_and_the_switch_is_ma
     assert key == ["SA (n = 3)", "HA (n = 3)", "LVML (n = 3)", "EM (n = 3)", "hybrid (n = 3)"]
     marks = by_gid(fig, "mark")
     assert [(line.axes.get_title(), *line.get_xdata()) for line in marks] == [(title, 5, 5) for title in METRICS]
-    assert "hybrid turns from SA to HA\nafter epoch 5" in texts_of(fig)
+    assert "hybrid switches from SA to HA\nafter epoch 5" in texts_of(fig)
 
 
 def test_saif_over_tau_draws_means_and_the_threshold() -> None:
@@ -218,7 +218,7 @@ def test_fixed_focus_curves_are_means_bands_and_closed_forms() -> None:
         assert np.allclose(data_of(ax, f"theory-{measure}-{alpha}")[:, 1], table[0])
         half = T_QUANTILE[3] * table.std(axis=1, ddof=1) / np.sqrt(3)
         assert np.allclose(band_of(ax, f"band-{measure}-{alpha}")[1], table.mean(axis=1) + half, rtol=1e-4)
-    assert {"95 % t-interval (n = 3)", "closed form", "single seeds"} <= set(texts_of(fig))
+    assert {"95% t-interval (n = 3)", "closed form", "single seeds"} <= set(texts_of(fig))
     assert_legible(fig)
     over_time = plots.fixed_focus_curves(sweep, x="time")
     assert data_of(over_time.axes[0], "mean-loss-0.2")[:, 0].tolist() == [0, 2, 4, 6, 8, 10]
@@ -264,9 +264,9 @@ def test_cost_is_drawn_over_segments_a_column_a_way() -> None:
 
 
 def test_curves_of_all_epochs_are_legible_and_a_missing_column_is_one_sentence() -> None:
-    with pytest.raises(UserError, match=r"^history lacks the column 'seed'; give the columns .*\.$"):
+    with pytest.raises(UserError, match=r"^history lacks the column 'seed': give the columns .*\.$"):
         plots.learning_curves(a_history().drop(columns="seed"))
-    with pytest.raises(UserError, match=r"^history has no rows; give at least one\.$"):
+    with pytest.raises(UserError, match=r"^history has no rows: give at least one\.$"):
         plots.learning_curves(a_history().iloc[:0])
     assert_legible(plots.learning_curves(a_history(num_epochs=30), switch_epoch=4, title="digits"))
     assert_legible(plots.caption_curves(a_history(), 4))

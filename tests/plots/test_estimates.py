@@ -35,10 +35,10 @@ def test_summary_draws_every_mean_and_interval_in_its_panel() -> None:
         assert point.get_marker() == look.marker
         assert point.get_markerfacecolor() == (look.color if row["metric"] == "saif" else CARD)
         assert f"{row['mean']:.3f}" in [text.get_text() for text in ax.texts]
-    assert "95 % t-interval over seeds" in texts_of(fig)
+    assert "95% t-interval over seeds" in texts_of(fig)
     assert_legible(fig)
     alone = plots.accuracy_saif_summary(table.assign(low=np.nan, high=np.nan, n=1))
-    assert by_gid(alone, "interval-saif-soft") == [] and "95 % t-interval over seeds" not in texts_of(alone)
+    assert by_gid(alone, "interval-saif-soft") == [] and "95% t-interval over seeds" not in texts_of(alone)
 
 
 def test_folds_are_weighted_by_their_bags_and_each_method_has_its_column(outsider: str) -> None:

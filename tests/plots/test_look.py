@@ -146,9 +146,9 @@ def test_a_full_disk_leaves_all_of_the_old_figure_and_no_record_of_a_new_one(
 
 
 def test_what_cannot_be_saved_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"name is '\.\./up'; use lower-case letters"):
+    with pytest.raises(UserError, match=r"name is '\.\./up': use lower-case letters"):
         plots.save(a_figure(), "../up", tmp_path, {})
-    with pytest.raises(UserError, match="provenance does not fit into JSON"):
+    with pytest.raises(UserError, match="provenance is not valid JSON"):
         plots.save(a_figure(), "up", tmp_path, {"x": {1, 2}})
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match=r"^the figure 'tau' cannot be written into '.*file' \(.+\): set FCAM_FIGURES"):

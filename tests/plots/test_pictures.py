@@ -177,5 +177,5 @@ def test_word_attention_wraps_long_captions_and_says_where_there_are_no_words() 
     assert len(set(heights)) == 3 and heights == sorted(heights, reverse=True)
     assert_legible(fig)
     wrong = CaptionExample(["a"], np.full((1, 6), 1 / 6), np.array([False]))
-    with pytest.raises(UserError, match="6 regions, which are no square"):
+    with pytest.raises(UserError, match="6 regions, which do not form a square"):
         plots.word_attention(None, np.zeros((0, 4)), {"soft": wrong})

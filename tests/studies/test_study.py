@@ -92,8 +92,8 @@ def test_a_training_that_diverges_is_a_row_and_does_not_stop_the_others(results:
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        ({"focus_networks": "mlp:2"}, "focus_network='mlp:2' is not understood: write KIND:DEPTHxWIDTH, and "),
-        ({"focus_networks": "linear,linear"}, "focus_networks=linear,linear names a value twice: give each once."),
+        ({"focus_networks": "mlp:2"}, "focus_network='mlp:2' is not understood: write KIND:DEPTHxWIDTH, opt"),
+        ({"focus_networks": "linear,linear"}, "focus_networks=linear,linear contains a value twice: give each once."),
         ({"num_segments": "1"}, "num_segments='1' is not allowed: give 2 or more"),
         ({"soft_shares": "1"}, "soft_shares='1' is not allowed: give less than 1.0"),
         (
@@ -106,7 +106,7 @@ def test_a_training_that_diverges_is_a_row_and_does_not_stop_the_others(results:
             "(digits, cifar10, cifar100, motifs, clouds, folder:PATH).",
         ),
         ({"dataset": "motifs", "num_segments": "3,1"}, "num_segments='1' is not allowed: give 2 or more"),
-        ({"foreground": "3"}, "foreground=3 is one class: name at least two to tell apart."),
+        ({"foreground": "3"}, "foreground=3 is one class: name at least two."),
         ({"focus_network": "mlp"}, "'focus_network' is not a parameter: did you mean 'focus_networks'?"),
     ],
 )
@@ -133,7 +133,7 @@ def test_the_command_trains_lists_and_prints(results: Path) -> None:
     options += ["--num-segments=3", "--paradigms=soft,hard", "--focus-networks=linear", "--seeds=0,1"]
     config = config_of(num_segments=3, paradigms="soft,hard", focus_networks="linear", seeds="0,1")
     listed = CliRunner().invoke(main, ["study", *options, "--list"]).output
-    assert listed.startswith(f"{config.name}  to do, 0 of 4 trainings\n1 run cannot be timed: no stored run")
+    assert listed.startswith(f"{config.name}  to do, 0 of 4 trainings\n1 run cannot be timed: no similar run")
     shown = CliRunner().invoke(main, ["study", *options])
     assert shown.exit_code == 0, shown.output
     values = store.get(config).history.query("paradigm == 'hard'")["accuracy"].to_numpy()

@@ -180,7 +180,7 @@ def test_rates_by_hand_and_the_threshold_of_the_attention() -> None:
         (("soft", 5, 1, [1.0]), "num_classes=1 is not allowed: give whole numbers of at least 2."),
         (("soft", 5, 5, [0.0, -1.0]), "times=-1 is not allowed: give finite numbers of at least 0."),
         (("soft", 5, 5, [2.0, 1.0]), "times=1 comes after 2: give times in ascending order."),
-        (("soft", 5, 5, []), "times has the shape (0,): give a list of at least one time."),
+        (("soft", 5, 5, []), "times has the shape (0,): give a list with at least one time."),
         (("soft", 5, 5, ["late"]), "times=['late'] is not allowed: give numbers."),
         (("hard", [0.0, -1], 3, 4), "mu=-1 is not allowed: give finite numbers from 0 to 600."),
         (("hard", [0.0, 601], 3, 4), "mu=601 is not allowed: give finite numbers from 0 to 600."),

@@ -178,12 +178,12 @@ def test_a_member_that_diverges_is_one_sentence() -> None:
     ("parameters", "sentence"),
     [
         ({"alphas": "0.2,1.5"}, "alphas='1.5' is not allowed: give 1.0 or less"),
-        ({"alphas": "0.2,0.2"}, "alphas=0.2,0.2 names a value twice: give each once."),
+        ({"alphas": "0.2,0.2"}, "alphas=0.2,0.2 contains a value twice: give each once."),
         ({"paradigms": "hybrid"}, "paradigms='hybrid' is not allowed: choose 'soft', 'hard' or 'lvml'"),
         ({"num_classes": 1}, "num_classes=1 is not allowed: give 2 or more ("),
         ({"dataset": "moons"}, "dataset='moons' is unknown: choose orthogonal, digits, cifar10, cifar100 or folder:"),
         ({"foreground": "0,1"}, "foreground does not belong to dataset='orthogonal': leave it out"),
-        ({"dataset": "digits", "foreground": "0"}, "foreground=0 is one class: name at least two to tell apart."),
+        ({"dataset": "digits", "foreground": "0"}, "foreground=0 is one class: name at least two."),
     ],
 )
 def test_wrong_parameters_are_one_sentence(parameters: dict[str, Any], sentence: str) -> None:
