@@ -107,10 +107,10 @@ def figure_record(
 
 
 def how_made(record: Mapping[str, Any], name: str = "", dated: bool = False) -> str:
-    """The folded line under a figure as HTML: what drew it, from which results, and the command that draws it again.
+    """The folded note under a figure as HTML: its notebook, its results, and the command that draws it again.
 
-    `record` is what `save` keeps beside the figure. Commit and date of what was computed here, which differ from one
-    execution to the next, are told where the line is `dated`.
+    `record` is the provenance that `plots.save` writes. Commit and date of results computed here, which differ between
+    executions, are included only if `dated`.
     """
     origins: dict[str, list[str]] = {}
     for entry in record.get("computed", ()):
