@@ -12,8 +12,9 @@ from numpy.testing import assert_allclose
 from scipy import special
 from torch import Tensor, nn
 
+from fcamlib import metrics
 from fcamlib.data.sdc import Bank, SDCData, every_occurrence
-from fcamlib.evaluation import EPOCH_MEASURES, Meter, Scores, evaluate, evaluating
+from fcamlib.evaluation import EPOCH_MEASURES, Meter, Scores, bag_measures, evaluate, evaluating
 from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics
@@ -122,8 +123,8 @@ def test_scores_by_hand() -> None:
 
 def test_summary_by_hand() -> None:
     given = {
-        "a_z": np.array([0.9, 0.81, 0.1, 0.2, 1.0]),
-        "s_y": np.array([0.9, 0.3, 0.9, 0.1, 0.79]),
+        "a_z": np.array([0.9, 0.8, 0.1, 0.2, 1.0]),  # 0.8 is not above the threshold
+        "s_y": np.array([0.9, 0.95, 0.9, 0.1, 0.8]),
         "focus_hit": np.array([True, True, False, False, True]),
         "prediction_hit": np.array([True, False, True, False, True]),
         "loss": np.arange(5.0),
@@ -132,12 +133,12 @@ def test_summary_by_hand() -> None:
         "prob": np.full((5, 2), 0.5),
     }
     scores = Scores(**given, entropy=np.zeros(5), max_attention=np.ones(5))
-    expected = {"loss": 2.0, "accuracy": 0.6, "focus_accuracy": 0.6, "saif": 0.2, "a_z": 3.01 / 5, "a_z_high": 0.6}
+    expected = {"loss": 2.0, "accuracy": 0.6, "focus_accuracy": 0.6, "saif": 0.2, "a_z": 3.0 / 5, "a_z_high": 0.4}
     outcomes = {"ftpt": 0.4, "ffpt": 0.2, "ftpf": 0.2, "ffpf": 0.2}
     assert scores.summary() == pytest.approx(expected | outcomes)
     # Where only the first two have a known foreground, focus and outcomes are theirs; accuracy and loss are all five's.
     two = replace(scores, has_foreground=np.array([True, True, False, False, False]))
-    expected = {"loss": 2.0, "accuracy": 0.6, "focus_accuracy": 1.0, "saif": 0.5, "a_z": 1.71 / 2, "a_z_high": 1.0}
+    expected = {"loss": 2.0, "accuracy": 0.6, "focus_accuracy": 1.0, "saif": 0.5, "a_z": 1.7 / 2, "a_z_high": 0.5}
     assert two.summary() == pytest.approx(expected | {"ftpt": 0.5, "ffpt": 0.0, "ftpf": 0.5, "ffpf": 0.0})
     none = replace(scores, has_foreground=np.zeros(5, dtype=bool))
     assert none.summary() == pytest.approx({"loss": 2.0, "accuracy": 0.6})
@@ -147,6 +148,17 @@ def test_summary_by_hand() -> None:
             meter.add(Scores(**{f.name: torch.from_numpy(getattr(whole, f.name)[part]) for f in fields(Scores)}))
         summary = whole.summary()
         assert meter.means() == pytest.approx({name: summary[name] for name in EPOCH_MEASURES if name in summary})
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_bags_are_measured_by_their_labels_and_by_their_number_of_real_segments(masked: bool) -> None:
+    data = vectors(masked=masked)
+    scores, label = evaluate(mlp(), data, ["hard"], FLOAT64)["hard"], data.label.numpy()
+    sizes = np.full(len(data), M) if data.mask is None else data.mask.numpy().sum(axis=1)
+    found = bag_measures(scores, data)
+    assert found["attention_entropy"] == pytest.approx(np.mean(scores.entropy / np.log(sizes)))
+    assert found["auc"] is not None and found["auc"] == metrics.auc(scores.prob, label)
+    assert found["calibration_error"] == metrics.calibration_error(scores.prob, label)
 
 
 @pytest.mark.parametrize("masked", [False, True])
