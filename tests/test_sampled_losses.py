@@ -77,15 +77,19 @@ def test_reinforce_gives_the_classifier_the_gradient_of_what_was_drawn(problem: 
     assert_close(total, truth, rtol=1e-12, atol=1e-12)
 
 
-def test_baseline_is_the_mean_of_the_others_so_that_a_shift_of_all_losses_steers_nothing() -> None:
+@pytest.mark.parametrize("advantages", [(1.0 - 4.0, 4.0 - 1.0), (1.0 - 3.0, 4.0 - 1.5, 2.0 - 2.5)])
+def test_baseline_is_the_mean_of_the_others_so_that_a_shift_of_all_losses_steers_nothing(
+    advantages: tuple[float, ...],
+) -> None:
     logits = torch.tensor([[0.3, -0.2, 0.5]], dtype=torch.float64, requires_grad=True)
-    drawn, log_likelihood = torch.tensor([[2, 0, 2]]), torch.tensor([[-1.0, -4.0, -2.0]], dtype=torch.float64)
+    places, number = [2, 0, 2][: len(advantages)], len(advantages)
+    drawn, log_likelihood = torch.tensor([places]), torch.tensor([[-1.0, -4.0, -2.0][:number]], dtype=torch.float64)
     loss = reinforce_loss(logits.log_softmax(dim=1), drawn, log_likelihood)
     (gradient,) = torch.autograd.grad(loss, logits)
     alpha = logits.detach().softmax(dim=1)[0]
-    advantages = ((2, 1.0 - 3.0), (0, 4.0 - 1.5), (2, 2.0 - 2.5))
-    by_hand = sum(a * (torch.eye(3, dtype=torch.float64)[segment] - alpha) / 3 for segment, a in advantages)
-    assert loss.item() == pytest.approx(7 / 3)
+    each = torch.eye(3, dtype=torch.float64)[places] - alpha
+    by_hand = sum(a * own / number for own, a in zip(each, advantages, strict=True))
+    assert loss.item() == pytest.approx({2: 5 / 2, 3: 7 / 3}[number])
     assert_close(gradient[0], by_hand)
     (shifted,) = torch.autograd.grad(reinforce_loss(logits.log_softmax(dim=1), drawn, log_likelihood - 9), logits)
     assert_close(shifted, gradient)
@@ -117,6 +121,15 @@ def test_straight_through_draws_like_attention_and_its_gradient_is_biased(
     (gradient,) = torch.autograd.grad(losses.sum(), logits)
     assert largest_z(losses.detach()[:, None], value) < 3.5
     assert largest_z(gradient @ problem["x"], focus) > 10
+
+
+def test_a_uniform_number_of_zero_gives_finite_weights_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "rand", lambda shape, *, dtype, **rest: torch.zeros(shape, dtype=dtype))
+    log_alpha = torch.tensor([[0.2, 0.5, 0.3]], dtype=torch.float64).log().requires_grad_()
+    weights = straight_through(log_alpha, 1.0, seeded())
+    assert_close(weights.detach(), torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64))
+    (gradient,) = torch.autograd.grad(weights[0, 1], log_alpha)
+    assert_close(gradient, torch.tensor([[-0.1, 0.25, -0.15]], dtype=torch.float64))  # of the softmax of log alpha
 
 
 @pytest.mark.parametrize("num_kept", [1, 2, 5, M])
