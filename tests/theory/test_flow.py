@@ -258,3 +258,5 @@ def test_best_switch_is_better_than_its_neighbours() -> None:
         return float(end.alpha[0] * end.beta[0])
 
     assert product(best) > max(product(best - 2), product(best + 2), product(0), product(200))
+    assert flow.best_switch(5, 3, 20.0) == pytest.approx(20, rel=1e-5), "too short a time for HA"
+    assert flow.best_switch(5, 3, 1e5) == pytest.approx(66.74, abs=0.3), "in the first of its coarse steps"
