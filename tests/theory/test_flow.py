@@ -185,11 +185,12 @@ def test_rates_by_hand_and_the_threshold_of_the_attention() -> None:
         (("hard", [0.0, -1], 3, 4), "mu=-1 is not allowed: give finite numbers from 0 to 600."),
         (("hard", [0.0, 601], 3, 4), "mu=601 is not allowed: give finite numbers from 0 to 600."),
         (("hard", 1.0, 3, 4, (1.5, 0.3)), "mu=1 is not allowed: give finite numbers from 1.5 to 600."),
+        (("hard", 1.0, 3, 4, (0.5, 601)), "start=601 is not allowed: give finite numbers from 0 to 600."),
     ],
 )
 def test_wrong_inputs_are_one_sentence(arguments: tuple[Any, ...], sentence: str) -> None:
     with pytest.raises(UserError, match=f"^{re.escape(sentence)}"):
-        (flow.phase_curve if sentence.startswith("mu") else flow.trajectory)(*arguments)
+        (flow.phase_curve if sentence.startswith(("mu", "start")) else flow.trajectory)(*arguments)
 
 
 HYBRIDS = {  # (m, C, t, switch / t): alpha and score at the end, stated by the project's derivation
