@@ -145,5 +145,6 @@ STUDIES: dict[str, dict[str, Any]] = {  # recorded studies, by the names that `f
         }
         for dataset, epochs, switches in _SWITCHES
     },
+    "controls": {"paradigms": ("soft", "hard", "hybrid", "soft+soft", "hard+hard"), "seeds": tuple(range(30))},
     "rates": {**_ABLATION, "each_learning_rate": (0.005, 0.01, 0.02, 0.05, 0.1)},
 }
