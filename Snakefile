@@ -25,6 +25,7 @@ CONFIGS = Path(".snakemake/configs")
 BUILT = "book/notebooks/"
 NOTEBOOKS = sorted(path.stem for path in Path("notebooks").glob("[0-9][0-9]_*.ipynb"))
 EXECUTED = [f"{BUILT}{name}.ipynb" for name in NOTEBOOKS]
+KERNELS = min(os.cpu_count() or 1, len(NOTEBOOKS))  # that share the notebooks, since each starts for seconds
 PARAMETERS = f"{BUILT}profile.yaml"
 SCRIPTS = {  # book/_ext/<script>.py -> what it reads and what it writes
     "interactive": (
@@ -64,7 +65,6 @@ def config_file(name):
 TO_TRAIN = [name for name in RUNS if checksums(name).startswith(str(RESULTS / name))]
 BATCH = int(config.get("runs_per_job", 10 if PROFILE == "quick" else 1))
 
-wildcard_constraints: notebook="|".join(NOTEBOOKS)
 localrules: all, runs, profile, book
 
 rule all:
@@ -99,22 +99,23 @@ for number, start in enumerate(range(0, len(TO_TRAIN), BATCH)):
         # Snakemake makes the folder of an output beforehand; to the store an empty one would be a damaged run.
         shell: "rmdir {params.folders:q} 2> /dev/null || true; {params.python:q} -m fcamlib run --live {params.configs}"
 
-rule notebook:
-    message: "notebook {wildcards.notebook}"
-    input:
-        notebook="notebooks/{notebook}.ipynb",
-        parameters=PARAMETERS,
-        script="book/_ext/execute_notebook.py",
-        runs=[checksums(name) for name in LIVE],
-        recorded=KEPT,
-        library=LIBRARY,
-    output:
-        notebook=BUILT + "{notebook}.ipynb",
-        cost=BUILT + "{notebook}.json",
-    params: python=sys.executable
-    threads: 1
-    resources: mem_mb=8000, runtime=240, gpu=0
-    shell: "{params.python:q} {input.script:q} {input.notebook:q} {output.notebook:q} {input.parameters:q}"
+for number in range(KERNELS):
+    rule:
+        name: f"notebooks_{number}"
+        message: f"notebooks {', '.join(name[:2] for name in NOTEBOOKS[number::KERNELS])}"
+        input:
+            notebooks=[f"notebooks/{name}.ipynb" for name in NOTEBOOKS[number::KERNELS]],
+            parameters=PARAMETERS,
+            script="book/_ext/execute_notebook.py",
+            runs=[checksums(name) for name in LIVE],
+            recorded=KEPT,
+            library=LIBRARY,
+        output:
+            [f"{BUILT}{name}.{ending}" for name in NOTEBOOKS[number::KERNELS] for ending in ("ipynb", "json")],
+        params: python=sys.executable
+        threads: 1
+        resources: mem_mb=8000, runtime=240, gpu=0
+        shell: "{params.python:q} {input.script:q} {input.parameters:q} book/notebooks {input.notebooks:q}"
 
 for script, (needed, written) in SCRIPTS.items():
     rule:

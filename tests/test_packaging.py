@@ -28,8 +28,16 @@ DECLARED = [
 # Folder -> what its code may import beside the standard library and fcamlib.
 IMPORTERS = {
     "fcamlib": [*PROJECT["dependencies"], *(line for extra in OPTIONAL for line in EXTRAS[extra])],
-    # jupyter-book brings the last four
-    "book/_ext": [*PROJECT["dependencies"], *EXTRAS["book"], "sphinx", "docutils", "traitlets", "jinja2"],
+    # jupyter-book brings the last five
+    "book/_ext": [
+        *PROJECT["dependencies"],
+        *EXTRAS["book"],
+        "sphinx",
+        "docutils",
+        "jupyter-client",
+        "jupyter-core",
+        "jinja2",
+    ],
     "tests": [*PROJECT["dependencies"], *EXTRAS["book"], *EXTRAS["test"]],
 }
 

@@ -1,11 +1,12 @@
-"""Execute one notebook with a profile's parameters and leave nothing of this machine in it.
+"""Execute notebooks with a profile's parameters and leave nothing of this machine in them.
 
-Usage: execute_notebook.py NOTEBOOK OUTPUT.ipynb PARAMETERS.yaml
+Usage: execute_notebook.py PARAMETERS.yaml OUTPUT_FOLDER NOTEBOOK...
        execute_notebook.py --refresh NOTEBOOK...
 
 The first form dates the line under each figure that says how it was made, and writes how long the execution took, and
-where, to OUTPUT.json. The second form executes committed notebooks with their own defaults and stores the outputs that
-nbval compares: text, no pictures.
+where, to a .json beside each result. The second form executes committed notebooks with their own defaults and stores
+the outputs that nbval compares: text, no pictures. All notebooks of a call are executed in one kernel, one after the
+other, since a kernel starts for longer than most of them run; nbval executes each in a kernel of its own.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import papermill
 import yaml
+from jupyter_client import AsyncKernelManager
+from jupyter_core.utils import run_sync
 from nbformat import NotebookNode
-from traitlets.config import Config
 
 from fcamlib import paths
 from fcamlib.provenance import cpu_name, how_made
@@ -41,23 +44,42 @@ def clean(executed: NotebookNode) -> None:
             cell.metadata.pop(key, None)
 
 
-def run(source: Path, folder: Path, parameters: dict[str, Any] | None = None) -> NotebookNode:
-    """`source` executed by papermill in `folder`."""
-    options: dict[str, Any] = {"kernel_name": "python3", "cwd": folder, "progress_bar": False}
+@contextmanager
+def kernel() -> Iterator[AsyncKernelManager]:
+    """A kernel, which starts with the first notebook."""
     with tempfile.TemporaryDirectory(prefix="fcam-") as sockets:
-        if sys.platform != "win32":  # over TCP, two kernels that start at once may be told to use one port
-            options["config"] = Config(KernelManager={"transport": "ipc", "ip": f"{sockets}/kernel"})
-        return papermill.execute_notebook(source, None, parameters, **options)
+        # Over TCP, two kernels that start at once may be told to use one port.
+        address = {} if sys.platform == "win32" else {"transport": "ipc", "ip": f"{sockets}/kernel"}
+        manager = AsyncKernelManager(kernel_name="python3", **address)
+        try:
+            yield manager
+        finally:
+            run_sync(manager.shutdown_kernel)(now=True)
 
 
-def refresh(path: Path) -> None:
-    """Run a committed notebook with its own defaults and put its text outputs in place of the old ones."""
-    executed = run(path, path.parent)
-    clean(executed)
-    for data in (output.get("data", {}) for cell in executed.cells for output in cell.get("outputs", [])):
-        for kind in [kind for kind in data if kind.startswith("image/")]:
-            del data[kind]
-    nbformat.write(executed, path)
+def run(
+    source: Path, folder: str | Path, manager: AsyncKernelManager, parameters: dict[str, Any] | None = None
+) -> NotebookNode:
+    """`source` executed by papermill in `folder`, by a kernel that knows nothing of other notebooks afterwards."""
+    options: dict[str, Any] = {"kernel_name": "python3", "cwd": folder, "progress_bar": False, "km": manager}
+    executed = papermill.execute_notebook(source, None, parameters, **options)
+    forget = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell("get_ipython().reset()")], metadata=executed.metadata
+    )
+    papermill.execute_notebook(forget, None, **options)
+    return executed
+
+
+def refresh(sources: list[Path]) -> None:
+    """Run committed notebooks with their own defaults and put their text outputs in place of the old ones."""
+    with kernel() as manager:
+        for path in sources:
+            executed = run(path, path.parent, manager)
+            clean(executed)
+            for data in (output.get("data", {}) for cell in executed.cells for output in cell.get("outputs", [])):
+                for kind in [kind for kind in data if kind.startswith("image/")]:
+                    del data[kind]
+            nbformat.write(executed, path)
 
 
 def notes(cell: NotebookNode) -> Iterator[NotebookNode]:
@@ -73,30 +95,30 @@ def notes(cell: NotebookNode) -> Iterator[NotebookNode]:
             yield made
 
 
-def execute(source: Path, target: Path, parameter_file: Path) -> None:
-    """Run `source` in an empty folder as a user may; write the result to `target`, seconds and device beside it.
+def execute(parameter_file: Path, target: Path, sources: list[Path]) -> None:
+    """Run notebooks in an empty folder as a user may; write the results to `target`, seconds and device beside each.
 
     A notebook about runs on mosaics takes the profile's parameters, the others run with their own defaults.
     """
-    takes = "paper_split" in papermill.inspect_notebook(source)
-    with tempfile.TemporaryDirectory() as elsewhere:
-        executed = run(source, Path(elsewhere), yaml.safe_load(parameter_file.read_text("utf-8")) if takes else None)
-        if left := sorted(path.name for path in Path(elsewhere).iterdir()):
-            raise RuntimeError(f"{source.name} leaves {left[0]} in the folder that it is run from.")
-    cost = {"seconds": round(executed.metadata.papermill.duration, 1), "device": cpu_name()}
-    cost["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
-    clean(executed)
-    executed.cells = [part for cell in executed.cells for part in (cell, *notes(cell))]
-    target.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(executed, target)
-    target.with_suffix(".json").write_text(json.dumps(cost, indent=1) + "\n", "utf-8")
+    profile = yaml.safe_load(parameter_file.read_text("utf-8"))
+    with tempfile.TemporaryDirectory() as elsewhere, kernel() as manager:
+        for source in sources:
+            print(f"Executing {source}.", flush=True)
+            takes = "paper_split" in papermill.inspect_notebook(source)
+            executed = run(source, elsewhere, manager, profile if takes else None)
+            if left := sorted(path.name for path in Path(elsewhere).iterdir()):
+                raise RuntimeError(f"{source.name} leaves {left[0]} in the folder that it is run from.")
+            cost = {"seconds": round(executed.metadata.papermill.duration, 1), "device": cpu_name()}
+            cost["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
+            clean(executed)
+            executed.cells = [part for cell in executed.cells for part in (cell, *notes(cell))]
+            nbformat.write(executed, target / source.name)
+            (target / source.name).with_suffix(".json").write_text(json.dumps(cost, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--refresh"]:
-        for name in sys.argv[2:]:
-            refresh(Path(name))
-    elif len(sys.argv) == 4:
-        execute(*map(Path, sys.argv[1:]))
+    first, *others = sys.argv[1:]
+    if first == "--refresh":
+        refresh(list(map(Path, others)))
     else:
-        sys.exit(__doc__)
+        execute(Path(first), Path(others[0]), list(map(Path, others[1:])))
