@@ -31,8 +31,8 @@ def script() -> Iterator[ModuleType]:
     """The book's script as a module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "book" / "_ext")
-        yield importlib.import_module("course")
-        patch.delitem(sys.modules, "course")
+        yield importlib.import_module("interactive")
+        patch.delitem(sys.modules, "interactive")
 
 
 def test_every_epoch_has_the_numbers_of_the_run_and_epoch_zero_is_before_training(found: dict[str, Trajectory]) -> None:
