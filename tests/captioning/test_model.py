@@ -181,9 +181,9 @@ def test_a_baseline_that_is_subtracted_lowers_the_variance_and_one_that_is_added
 
 
 def test_rewards_and_baseline_equal_values_computed_by_hand() -> None:
-    words = torch.tensor([[-1.0, -2.0, -4.0]])
-    assert losses.rewards(words, "caption").tolist() == [[-7.0, -7.0, -7.0]]
-    assert losses.rewards(words, "rest").tolist() == [[-7.0, -6.0, -4.0]]
+    words = torch.tensor([[-1.0, -2.0, -4.0], [-3.0, -8.0, 0.0]])
+    assert losses.rewards(words, "caption").tolist() == [[-7.0] * 3, [-11.0] * 3]
+    assert losses.rewards(words, "rest").tolist() == [[-7.0, -6.0, -4.0], [-11.0, -8.0, 0.0]]
     reward = torch.tensor([[-1.0, -2.0, 99.0], [-3.0, -4.0, -5.0]])
     real = torch.tensor([[True, True, False], [True, True, True]])
     before = torch.tensor([0.0, -1.0, -10.0])
