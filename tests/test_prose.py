@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -15,6 +16,7 @@ from fcamlib import cost, store, tables
 from fcamlib.config import STUDIES, CaptionRun, CrossValidation, StudyGrid
 
 ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 README = (ROOT / "README.md").read_text("utf-8")
 
 
@@ -61,16 +63,23 @@ BANNED = (
     r"\bwhoever\b", r"\beasily taken for\b", r"\bwithout the clock\b", r"\bThis machine just computed\b",
     r"\bhave an opinion\b", r"\bhas an opinion\b", r"\bnot at hand\b", r"\bopening? of hosts\b", r"\bno other host\b",
     r"\bno shortage of\b", r"\bWhere no run\b", r"\bholds emptily\b", r"\bloses its meaning\b", r"\bis content\b",
+    r"\b(?:rows?|columns?|panels?|curves?|numbers?|words?|one) an? (?:post|caption|picture|region|run|epoch|seed)\b",
+    r"\bone and the same\b", r"\bsur(?:er|est)\b", r"\bsettles? nothing\b", r"\bwords alone\b", r"\bmend\b",
+    r"\bmade so\b", r"\bwhere none (?:is|was|are)\b", r"\bas (?:it|they) (?:lies?|stands?)\b", r"\bhead start\b",
+    r"\bnobody tells\b",
     r"\d %", r"\*\*Reading\.\*\*", r"\bTry it\b", r"\bas (?:often|good|much) below as above\b",
 )  # fmt: skip
 
 
 def pages() -> dict[str, str]:
-    """File -> its prose, without code: the pages of the book, its notebooks, and the texts at the root."""
+    """File -> its prose, without code: pages of the book, notebooks, texts at the root, and docstrings."""
     found = {path.name: path.read_text("utf-8") for path in [*ROOT.glob("*.md"), *(ROOT / "book").glob("*.md")]}
     for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"):
         cells = json.loads(path.read_text("utf-8"))["cells"]
         found[path.name] = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    for path in (ROOT / "fcamlib").rglob("*.py"):
+        nodes = (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, DOCUMENTED))
+        found[str(path)] = "\n\n".join(ast.get_docstring(node) or "" for node in nodes)
     return {name: re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.S) for name, text in found.items()}
 
 
@@ -137,6 +146,7 @@ def test_what_the_pages_on_captions_and_cost_say_of_the_records_holds() -> None:
     mean = photographs.groupby("paradigm").mean(numeric_only=True).round(2)
     assert mean["phrase_a_z"].to_dict() == {"soft": 0.41, "hard": 0.29}
     assert set(mean["uniform_phrase_a_z"]) == {0.31}
+    assert mean["bleu4"].round(1).to_dict() == {"soft": 12.8, "hard": 7.8}
     of = cost.table(cost.measurements()).set_index(["way", "num_segments", "paradigm"]).sort_index()
     growth = {way: of["median"][way, 10_000] / of["median"][way, 100] for way in ("bank", "every")}
     assert [round(f(growth[way])) for way in growth for f in (min, max)] == [7, 13, 160, 276]
