@@ -87,7 +87,7 @@ rule profile:
 for number, start in enumerate(range(0, len(TO_TRAIN), BATCH)):
     rule:
         name: f"runs_{number}"
-        message: f"runs {', '.join(TO_TRAIN[start : start + BATCH])}"
+        message: f"runs {TO_TRAIN[start]} to {TO_TRAIN[start : start + BATCH][-1]}"
         output:
             # Updated, not made anew: where a job is tried again, Snakemake would remove those of its finished runs.
             [update(checksums(name)) for name in TO_TRAIN[start : start + BATCH]],

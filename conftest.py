@@ -44,7 +44,7 @@ _scratch = pytest.StashKey[str]()
 
 
 # Files that take longest, so that no worker is left with one of them alone; the first one's jobs mostly wait.
-FIRST = ("test_slurm.py", "test_site.py", "05_gradient_flow.ipynb", "test_notebooks.py", "test_train.py")
+FIRST = ("test_slurm.py", "test_site.py", "test_store.py", "test_train.py", "05_gradient_flow.ipynb", "test_matrix.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
