@@ -111,6 +111,9 @@ def execute(parameter_file: Path, target: Path, sources: list[Path]) -> None:
             cost = {"seconds": round(executed.metadata.papermill.duration, 1), "device": cpu_name()}
             cost["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
             clean(executed)
+            for cell in executed.cells:
+                if "injected-parameters" in cell.metadata.get("tags", []):
+                    cell.metadata["tags"].append("remove-input")
             executed.cells = [part for cell in executed.cells for part in (cell, *notes(cell))]
             nbformat.write(executed, target / source.name)
             (target / source.name).with_suffix(".json").write_text(json.dumps(cost, indent=1) + "\n", "utf-8")
