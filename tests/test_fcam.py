@@ -15,12 +15,12 @@ from torch.testing import assert_close
 
 from fcamlib.data.sdc import distinct, every_occurrence
 from fcamlib.fcam import FCAM, FCAMOutput, log_attention, weighted_sum
-from fcamlib.paradigms import PAPER
+from fcamlib.paradigms import PARADIGMS
 
 B, M, K, D, N = 2, 3, 5, 7, 6
 Y = torch.tensor([4, 1])
 INDEX = torch.tensor([[5, 0, 5], [2, 3, 1]])  # one segment occurs twice in an instance, one row is not used
-each_paradigm = pytest.mark.parametrize("paradigm", PAPER)
+each_paradigm = pytest.mark.parametrize("paradigm", PARADIGMS)
 
 
 class LinearFocus(nn.Module):
@@ -64,7 +64,7 @@ def plain(model: FCAM, instances: np.ndarray, paradigm: str) -> tuple[Tensor, Te
     single = softmax(instances @ matrix.T + bias, axis=2)  # (B, M, K)
     losses, predictions = [], []
     for segments, a, p, y in zip(instances, alpha, single, Y.tolist(), strict=True):
-        if paradigm == "soft":
+        if paradigm in ("soft", "logit_mixture"):  # the same where the classifier is linear
             predictions.append(softmax(matrix @ sum(a[j] * segments[j] for j in range(M)) + bias))
             losses.append(-np.log(predictions[-1][y]))
         elif paradigm == "hard":
