@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from fcamlib.config import Grid, Parameters
+from fcamlib.config import CaptionGrid, Grid, Parameters
 from fcamlib.errors import require_address_space
 
 Model = TypeVar("Model", bound=Parameters)
@@ -33,7 +33,7 @@ def parameters(namespace: Mapping[str, Any], model: type[Model] = Grid) -> Model
     return model.of(given)
 
 
-def effective(experiment: Grid) -> pd.DataFrame:
+def effective(experiment: Grid | CaptionGrid) -> pd.DataFrame:
     """The value of each parameter, with the data source's defaults filled in, and its meaning."""
     known = experiment.known(experiment.dataset)
     values = {name: getattr(experiment, name, getattr(experiment.task, name, "")) for name in known}
