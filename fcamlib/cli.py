@@ -242,7 +242,7 @@ def _grid(given: Given) -> Grid | CaptionGrid:
 @training(StudyGrid)
 @click.argument("name", required=False, type=click.Choice(list(STUDIES)))
 def study(given: Given, name: str | None) -> Sequence[Config]:
-    """Train every combination of several settings and collect the results in one table.
+    """Train every combination of several settings into one table.
 
     All listed segments, networks, paradigms, switches, learning rates and seeds are combined. The table is stored as
     one result, without weights. An interrupted study resumes where it stopped. NAME is a study defined in the source;

@@ -202,6 +202,25 @@ def history_table(history: pd.DataFrame, measure: str = "focus_accuracy") -> pd.
     return table.rename_axis(columns=TITLES.get(measure, measure)).round(3)
 
 
+def at_switch(runs: Sequence[Result], measures: Sequence[str]) -> pd.DataFrame | None:
+    """Captioning: SA at the switch, its weights with one region, after the hard phase, and SA after its second phase.
+
+    Means over seeds of test measures; None without a hybrid, or if its switch was not measured.
+    """
+    hybrids = [run for run in runs if run.config.paradigm == "hybrid" and "switch" in run.summary]
+    if not hybrids or len(hybrids) < sum(run.config.paradigm == "hybrid" for run in runs):
+        return None
+    rows = []
+    for run in hybrids:
+        soft = run.history[run.history["phase"] == 0].iloc[-1].filter(like="test_").rename(lambda name: name[5:])
+        rows += [("SA at the switch", soft), ("the same weights, one region", run.summary["switch"]["test"])]
+        rows += [("after the hard phase", run.summary["splits"]["test"])]
+    ends = [run.summary["splits"]["test"] for run in runs if run.config.paradigm == "soft"]
+    rows += [("SA after its second phase", end) for end in ends]
+    table = pd.DataFrame([dict(values) for _, values in rows], [name for name, _ in rows])[list(measures)]
+    return table.groupby(level=0, sort=False).mean().round(3)
+
+
 def switch_epoch(runs: Iterable[Result]) -> int | None:
     """Last epoch of the first phase of a hybrid or of captioning runs, which all have two phases; None without them."""
     two = (run.config for run in runs if run.config.paradigm == "hybrid" or run.config.group == "captions")

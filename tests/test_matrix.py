@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Interacti
     """A notebook's namespace without a process of its own, and folders for what it writes."""
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("FCAM_FIGURES", str(tmp_path / "figures"))
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # a shell puts its own module there
     yield InteractiveShell()
     plt.close("all")
 
