@@ -51,9 +51,11 @@ pdf: book
 	@test -n "$(CHROMIUM)" || \
 		{ echo "No Chromium was found on PATH: install the package chromium (Debian, Ubuntu) or Google Chrome."; exit 1; }
 	$(VENV)/bin/jupyter-book build --quiet --builder singlehtml book
+	rm -f book/_build/attention-dynamics.pdf
 	"$(CHROMIUM)" --headless --disable-gpu --no-sandbox --no-pdf-header-footer --generate-pdf-document-outline \
 		--virtual-time-budget=60000 --print-to-pdf="$(CURDIR)/book/_build/attention-dynamics.pdf" \
 		"$(CURDIR)/book/_build/singlehtml/intro.html" 2> /dev/null
+	@test -s book/_build/attention-dynamics.pdf || { echo "$(CHROMIUM) wrote no PDF."; exit 1; }
 	@echo "The PDF is ready: $(CURDIR)/book/_build/attention-dynamics.pdf"
 
 offline: book

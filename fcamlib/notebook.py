@@ -15,6 +15,7 @@ Model = TypeVar("Model", bound=Parameters)
 INJECTED = "# Parameters"  # first line of the cell in which papermill sets the caller's values
 
 require_address_space()  # the imports that follow in a notebook load PyTorch
+pd.set_option("display.max_colwidth", None)  # tables show sentences whole
 
 
 def parameters(namespace: Mapping[str, Any], model: type[Model] = Grid) -> Model:  # type: ignore[assignment]

@@ -59,7 +59,7 @@ def straight_through(
     """
     uniform = torch.rand(log_alpha.shape, generator=generator, dtype=log_alpha.dtype, device=log_alpha.device)
     smallest = torch.finfo(log_alpha.dtype).tiny
-    perturbed = log_alpha - (-uniform.clamp(min=smallest).log()).clamp(min=smallest).log()
+    perturbed = log_alpha - (-uniform.clamp(min=smallest).log()).log()  # a uniform number is below 1
     soft = (perturbed / temperature).softmax(dim=1)
     hard = torch.zeros_like(soft).scatter_(1, perturbed.argmax(dim=1, keepdim=True), 1.0)
     return hard + (soft - soft.detach())

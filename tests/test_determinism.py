@@ -40,8 +40,10 @@ def test_numbers_agree_across_instruction_sets_and_threads(capsys: pytest.Captur
     used, expected = history_under("default")
     assert used in ("DEFAULT", "NO AVX")
     threads = torch.get_num_threads()
-    exec(PROGRAM.format(threads=2), {})
-    torch.set_num_threads(threads)
+    try:
+        exec(PROGRAM.format(threads=2), {})
+    finally:
+        torch.set_num_threads(threads)
     used, history = json.loads(capsys.readouterr().out)
     assert used == torch.backends.cpu.get_cpu_capability()
     for row, other in zip(expected, history, strict=True):

@@ -152,6 +152,19 @@ def test_what_the_pages_on_captions_and_cost_say_of_the_records_holds() -> None:
     assert all(44 < end["bleu4", "hybrid"] < 47 and end["bleu4", "soft"] > 58 for end in words)
     on_scenes = [run for title, group in recorded.items() if title.startswith("scenes") for run in group]
     switched = [r for r in on_scenes if "switch" in r.summary and r.config.phases[1].decoder_learning_rate < 0.001]
+    for rate in {run.config.phases[1].decoder_learning_rate for run in switched}:
+        alike = [run for run in on_scenes if run.config.phases[1].decoder_learning_rate == rate]
+        runs = [run for run in alike if run.config.paradigm == "hybrid"]
+        table = tables.at_switch(alike, ["bleu4"])
+        assert table is not None and table["bleu4"].tolist() == [
+            pytest.approx(np.mean(values), abs=5e-4)
+            for values in (
+                [run.history.query("epoch == 10")["test_bleu4"].item() for run in runs],
+                [run.summary["switch"]["test"]["bleu4"] for run in runs],
+                [run.summary["splits"]["test"]["bleu4"] for run in runs],
+                [run.summary["splits"]["test"]["bleu4"] for run in alike if run.config.paradigm == "soft"],
+            )
+        ]
     bleu = [(run.history.query("phase == 0")["test_bleu4"].iloc[-1], run.summary["switch"]["test"]["bleu4"],
              run.summary["splits"]["test"]["bleu4"]) for run in switched]  # fmt: skip
     soft, one_region, after = (sum(column) / len(bleu) for column in zip(*bleu, strict=True))

@@ -120,6 +120,8 @@ def execute(parameter_file: Path, target: Path, sources: list[Path]) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     first, *others = sys.argv[1:]
     if first == "--refresh":
         refresh(list(map(Path, others)))

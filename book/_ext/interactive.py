@@ -235,6 +235,8 @@ def write_training(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
     if sys.argv[1] == "--record":
         record()
     else:

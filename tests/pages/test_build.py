@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 from filelock import FileLock
 
-SCRIPT = Path(__file__).resolve().parents[2] / "book" / "_ext" / "build.py"
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "book" / "_ext" / "build.py"
 PIPELINE = """
 rule all:
     input: "made"
@@ -49,3 +51,16 @@ def test_a_second_build_waits_for_no_lock_of_a_dead_one(tmp_path: Path) -> None:
     (tmp_path / ".snakemake" / "locks").mkdir()
     (tmp_path / ".snakemake" / "locks" / "0.output.lock").write_text("made")  # what a killed Snakemake leaves
     assert build(tmp_path, "touch made").returncode == 0
+
+
+def test_the_pdf_needs_a_browser_and_the_zip_holds_the_site(tmp_path: Path) -> None:
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / "book" / "_build" / "html").mkdir(parents=True)
+    (tmp_path / "book" / "_build" / "html" / "index.html").write_text("x")
+    make = ["make", "-f", str(ROOT / "Makefile"), "-o", "book", "CHROMIUM="]
+    done = [subprocess.run([*make, name], cwd=tmp_path, capture_output=True, text=True) for name in ("pdf", "offline")]
+    assert done[0].returncode == 2 and "No Chromium was found on PATH: install the package" in done[0].stdout
+    assert done[1].returncode == 0, done[1].stderr
+    with zipfile.ZipFile(tmp_path / "book" / "_build" / "attention-dynamics-offline.zip") as made:
+        assert made.read("html/index.html") == b"x"

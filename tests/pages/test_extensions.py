@@ -101,8 +101,11 @@ def test_terms_say_what_they_mean_and_figures_offer_their_files(
         '<dl><dt id="term-SAIF">SAIF</dt>\n<dd><p>The <b>share</b>\nof "x".</p></dd></dl>'
     )
     page = site / "notebooks" / "p.html"
-    page.write_text(f'{link}>SAIF</a><details class="figure-note" data-figure="a"><p>x</p></details>')
+    scripts = "".join(f'\n<script src="../{name}.js"></script>' for name in ("searchindex", "_static/searchtools"))
+    page.write_text(f'{scripts}{link}>SAIF</a><details class="figure-note" data-figure="a"><p>x</p></details>')
+    (site / "search.html").write_text(scripts)
     pages.rewrite(site)
+    assert (site / "search.html").read_text() == scripts, "the page that searches keeps the index"
     links = ", ".join(
         f'<a href="../figures/a.{ending}" download>{kind}</a>'
         for kind, ending in (("SVG", "svg"), ("PNG", "png"), ("record", "json"))

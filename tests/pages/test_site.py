@@ -33,6 +33,7 @@ COMPRESSED = (".html", ".js", ".css", ".svg", ".json")
 UNCOUNTED = ("_static/vendor_js/",)
 MAX_SHIFT = 0.05  # cumulative layout shift: how far the page moves under the reader's eyes while it loads
 FITS = {"page": 0, "parts": []}
+WEAR = "scheme => { document.documentElement.dataset.theme = scheme }"
 # Axe looks at each page that has parts of its own, and at some of those that are made alike; a slow test at all.
 OWN = ("intro", "course", "explorer", "train", "claims", "map", "data", "notation", "references")
 ALIKE = ("api/plots", "api/configs", "notebooks/03_focus_prediction_heatmaps", "notebooks/07_text")
@@ -143,11 +144,11 @@ def looks(page: Page) -> dict[str, Any]:
     One load serves all: window, scheme and medium change under the page, as they do under a reader's.
     """
     found: dict[str, Any] = {}
-    for name, viewport in (("phone", PHONE), ("desktop", DESKTOP)):
-        drawn(page, lambda: page.set_viewport_size(viewport))  # noqa: B023
-        found[name] = page.evaluate(OVERFLOW) | {"cut": page.evaluate(CUT)}
     for scheme in ("light", "dark"):
-        drawn(page, lambda: page.evaluate("name => { document.documentElement.dataset.theme = name }", scheme))  # noqa: B023
+        page.evaluate(WEAR, scheme)
+        for name, viewport in (("phone", PHONE), ("desktop", DESKTOP)):
+            drawn(page, lambda: page.set_viewport_size(viewport))  # noqa: B023
+            found[f"{scheme} {name}"] = page.evaluate(OVERFLOW) | {"cut": page.evaluate(CUT)}
         found[scheme] = {"pale": pale(page), "filters": page.evaluate(FILTERS)}
     page.emulate_media(media="print")
     found["paper"] = page.evaluate(PRINTED) | {"overflow": page.evaluate(OVERFLOW)}
@@ -264,7 +265,8 @@ DARK_FIGURES = {"none", "invert(1) hue-rotate(180deg)"}  # drawings are inverted
 
 def test_every_page_fits_its_screen(crawl: dict[str, dict]) -> None:
     fits = FITS | {"cut": []}
-    screens = [(path, name, page["looks"][name]) for path, page in crawl.items() for name in ("phone", "desktop")]
+    names = [f"{scheme} {screen}" for scheme in ("light", "dark") for screen in ("phone", "desktop")]
+    screens = [(path, name, page["looks"][name]) for path, page in crawl.items() for name in names]
     assert not [screen for screen in screens if screen[2] != fits]
 
 
@@ -303,7 +305,7 @@ def test_contrast_as_axe_measures_it(visit: Visit) -> None:
     """What CONTRAST measures on all pages, on one that holds every kind of text; axe takes ten times as long."""
     page = visit.open("intro.html")
     for scheme in ("light", "dark"):
-        drawn(page, lambda: page.evaluate("name => { document.documentElement.dataset.theme = name }", scheme))  # noqa: B023
+        drawn(page, lambda: page.evaluate(WEAR, scheme))  # noqa: B023
         assert not visit.barriers(True), scheme
 
 

@@ -193,6 +193,12 @@ def test_wrong_inputs_are_one_sentence(arguments: tuple[Any, ...], sentence: str
         (flow.phase_curve if sentence.startswith(("mu", "start")) else flow.trajectory)(*arguments)
 
 
+@pytest.mark.parametrize("mu", [-1, 601])
+def test_rates_are_of_the_range_that_they_name(mu: float) -> None:
+    with pytest.raises(UserError, match=f"^mu={mu} is not allowed: give finite numbers from 0 to 600"):
+        flow.rates("lvml", mu, 0.0, 3, 4)
+
+
 HYBRIDS = {  # (m, C, t, switch / t): alpha and score at the end, stated by the project's derivation
     (20, 20, 1e3, 0.6): (0.9811, 0.9495),
     (5, 3, 200.0, 0.25): (0.9804, 0.9889),
