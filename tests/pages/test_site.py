@@ -301,9 +301,19 @@ def test_no_page_at_all_shuts_readers_out(visit: Visit) -> None:
     assert not {path: found for path in chapters() if (visit.open(path), found := visit.barriers(False))[1]}
 
 
-def test_contrast_as_axe_measures_it(visit: Visit) -> None:
-    """What CONTRAST measures on all pages, on one that holds every kind of text; axe takes ten times as long."""
-    page = visit.open("intro.html")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "intro.html",
+        *(
+            pytest.param(path, marks=pytest.mark.slow)
+            for path in ("explorer.html", "api/theory.html", "notebooks/02_accuracy_and_saif.html")
+        ),
+    ],
+)
+def test_contrast_as_axe_measures_it(path: str, visit: Visit) -> None:
+    """What CONTRAST measures on all pages; axe takes ten times as long."""
+    page = visit.open(path)
     for scheme in ("light", "dark"):
         drawn(page, lambda: page.evaluate(WEAR, scheme))  # noqa: B023
         assert not visit.barriers(True), scheme
@@ -355,12 +365,13 @@ def test_a_reader_can_switch_to_dark_and_it_stays(browser: Browser, address: str
     context.close()
 
 
-def test_the_folder_opens_without_a_server(browser: Browser) -> None:
-    """A page of each kind, with formulas, pictures and scripts; that all links lead somewhere is checked above."""
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_folder_opens_without_a_server(every: bool, browser: Browser) -> None:
+    """By default a page of each kind, with formulas, pictures and scripts; all links are checked above."""
     visit = Visit(browser, SITE.as_uri() + "/")
     visit.page.goto(f"{visit.base}index.html")
     visit.page.wait_for_url("**/intro.html")
-    for path in ("notebooks/05_gradient_flow.html", "api/theory.html", "explorer.html"):
+    for path in chapters() if every else ("notebooks/05_gradient_flow.html", "api/theory.html", "explorer.html"):
         seen = visit.open(path).evaluate(INSPECT)
         assert seen["typeset"] == seen["formulas"] and all(image["loaded"] for image in seen["images"]), path
         assert not visit.foreign and not visit.problems
