@@ -184,6 +184,7 @@ def test_the_grid_is_every_paradigm_with_every_seed_and_the_hybrid_has_two_phase
 def test_controls_of_the_hybrid_restart_at_its_switch_at_its_rates_and_keep_their_paradigm() -> None:
     parts = grids(Path(__file__).resolve().parents[1] / "profiles" / "evidence.yaml")
     (evidence,) = (part for part in parts if "soft+soft" in part.get("paradigms", ""))
+    evidence |= {"paradigms": "soft,hard,hybrid,soft+soft,hard+hard", "learning_rates": 0.05}
     assert len(Grid.of(evidence).configs()) == 5 * 5, "five paradigms, five seeds"
     configs = Grid.of(evidence | {"switch_epoch": 3, "hard_learning_rates": 0.01, "seeds": 0}).configs()
     names = [c.name.rsplit("-", 1)[0] for c in configs]
