@@ -1,19 +1,16 @@
 """One form for every benchmark: rows of a plain implementation and this library, measured in turn."""
 
-from __future__ import annotations
-
 import multiprocessing
 import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
-
-from fcamlib.numerics import Numerics
-from fcamlib.provenance import provenance
+import torch
 
 Row = dict[str, Any]
 
@@ -32,59 +29,54 @@ def row(label: str, unit: str, library: Sequence[float], plain: Sequence[float] 
     return {"label": label, "unit": unit, **both, "aim": aim}
 
 
-def in_turn(plain: Callable[[], float], library: Callable[[], float], repeats: int) -> tuple[list[float], list[float]]:
-    """What both sides measure, one after the other; the side that goes first alternates."""
-    found: tuple[list[float], list[float]] = ([], [])
+def compared(label: str, measure: Callable[[bool], float], repeats: int, aim: float | None = None) -> Row:
+    """A row of the seconds that `measure(is_plain)` returns for both sides in turn; they alternate in going first."""
+    found: dict[bool, list[float]] = {True: [], False: []}
     for repeat in range(repeats):
-        for side in (0, 1) if repeat % 2 == 0 else (1, 0):
-            found[side].append((plain, library)[side]())
-    return found
+        for is_plain in (repeat % 2 == 0, repeat % 2 == 1):
+            found[is_plain].append(measure(is_plain))
+    return row(label, "s", found[False], found[True], aim)
 
 
 def seconds(call: Callable[[], Any]) -> float:
-    """Wall-clock seconds of a call."""
+    """Wall-clock seconds of a call, with what it left to a GPU."""
     began = time.perf_counter()
     call()
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
     return time.perf_counter() - began
 
 
 def in_fresh_process(call: Callable[..., Any], *given: Any) -> Any:
-    """The result of a call in a process of its own, whose peak of memory is that of the call."""
+    """What `call` returns in a process of its own, whose peak of memory is then its own too."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(call, given)
 
 
 def peak_memory() -> float:
-    """Largest resident size of this process so far, in MB."""
+    """Largest resident size of this process so far, in MB; the kernel's other figure starts at the parent's size."""
     try:
-        # In a child process the kernel's rusage figure starts at the parent's size; this one does not.
-        with open("/proc/self/status", encoding="ascii") as file:
-            return next(int(line.split()[1]) / 1e3 for line in file if line.startswith("VmHWM:"))
+        lines = Path("/proc/self/status").read_text("ascii").splitlines()
+        return next(int(line.split()[1]) / 1e3 for line in lines if line.startswith("VmHWM:"))
     except (OSError, StopIteration):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
 
 
-def report(what: str, how: str, numerics: Numerics, rows: list[Row]) -> dict[str, Any]:
-    """A benchmark as plain values, for a JSON file."""
-    return {"what": what, "how": how, "provenance": provenance(numerics), "rows": rows}
-
-
 def table(content: dict[str, Any]) -> pd.DataFrame:
-    """The rows of a report as text: median (least to greatest), with the aim where there is one."""
-    rows = [
-        {
-            "measure": line["label"],
+    """The rows of a benchmark as text: median (least to greatest), with the aim where there is one."""
+    shown = {
+        line["label"]: {
             "plain": _shown(line["plain"], line["unit"]),
             "fcamlib": _shown(line["library"], line["unit"]),
-            "ratio": _shown(line["ratio"], ""),
+            "ratio": _shown(line["ratio"]),
             "aim": "" if line["aim"] is None else f"{line['aim']:,g}",
         }
         for line in content["rows"]
-    ]
-    return pd.DataFrame(rows).set_index("measure")
+    }
+    return pd.DataFrame.from_dict(shown, orient="index").rename_axis("measure")
 
 
-def _shown(value: dict[str, float] | None, unit: str) -> str:
+def _shown(value: dict[str, float] | None, unit: str = "") -> str:
     """A spread with three digits."""
     if value is None:
         return ""

@@ -4,143 +4,100 @@ The plain sides do what one writes first: explicit Euler steps of 0.01 in a Pyth
 classifier at a time on materialised instances (B, M, D), with the loss and the loss at alpha + 0.01 after every epoch.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks import plain
-from benchmarks.report import Row, in_turn, report, row, seconds, table
+from benchmarks.pictures import plain_loss
+from benchmarks.report import compared, seconds
 from fcamlib.config import Sweep, SweepGrid
-from fcamlib.data.sdc import SDCData, SDCTask
 from fcamlib.numerics import Numerics, reproducible
-from fcamlib.theory.ensemble import DIFFERENCE, Member
+from fcamlib.theory.ensemble import DIFFERENCE
 from fcamlib.theory.fixed_focus import LAWS
 from fcamlib.theory.flow import trajectory
-from fcamlib.theory.sweep import Trainer, batch_order, initial_network, members_of, tasks_of
+from fcamlib.theory.sweep import batch_order, compute, initial_network, members_of, tasks_of
 
-__all__ = ["benchmark", "table"]
 STEP = 0.01  # of Euler's method
 CASES = ((20, 20, 1e3, 50.0), (100, 1000, 4e5, 5_000.0))  # m, C, end time and the ratio aimed at
-MOST_STEPS = 100_000  # of Euler's method; longer runs are scaled up from these
+LONGEST = 1e3  # time that Euler's method solves; later ends are scaled up from it
 
 
-def benchmark(repeats: int, threads: int, quick: bool = False, **ignored: Any) -> dict[str, Any]:
-    """Every row, for `benchmarks.report`; float64 on the CPU."""
-    epochs = 1 if quick else 10
+def benchmark(repeats: int, threads: int, quick: bool, **ignored: Any) -> dict[str, Any]:
+    """Every row; float64 on the CPU."""
+    epochs, rows = 1 if quick else 10, []
     config = SweepGrid.of({"epochs": epochs, "device": "cpu", "threads": threads}).config()
+    for (m, c, end, aim), paradigm in product(CASES[:1] if quick else CASES, LAWS):
+        label = f"solver, m = {m}, C = {c:,}, t = {end:,.0f}, {paradigm}"
+        rows.append(compared(label, partial(solved, paradigm, m, c, end), repeats, aim))
+    trainings = f"{len(members_of(config)) * len(config.seeds)} trainings"
+    with reproducible(threads):
+        rows.append(compared(f"fixed-focus sweep, {trainings}", partial(swept, config), repeats, 10.0))
     how = (
-        f"explicit Euler steps of {STEP} in Python beside the solver; {len(members_of(config))} trainings of the "
-        f"linear orthogonal task (m = 20, C = 20, n = 5,000, {epochs} epochs) one after the other beside all "
-        f"at once; float64, threads: {threads}, wall time, median of {repeats} taken in turn (least to greatest)"
+        f"explicit Euler steps of {STEP} in Python beside the solver; {trainings} of the linear orthogonal task (m = "
+        f"20, C = 20, n = 5,000, {epochs} epochs) one after the other beside all at once, in float64"
     )
-    rows = [*solver_rows(repeats, CASES[:1] if quick else CASES), *sweep_rows(config, repeats)]
-    what = "seconds of plain Python and PyTorch beside fcamlib; ratios are plain over fcamlib"
-    return report(what, how, Numerics(torch.device("cpu"), torch.float64), rows)
+    return {"what": "seconds of plain Python and PyTorch beside fcamlib", "how": how, "rows": rows}
 
 
-def solver_rows(repeats: int, cases: tuple[tuple[int, int, float, float], ...] = CASES) -> list[Row]:
-    """Euler's method beside `trajectory`."""
-    rows = []
-    for m, c, end, aim in cases:
-        steps = round(end / STEP)
-        taken = min(steps, MOST_STEPS)
-        for paradigm in LAWS:
-            slow, fast = partial(euler, paradigm, m, c, taken), partial(trajectory, paradigm, m, c, [end])
-            plain, library = in_turn(partial(seconds, slow), partial(seconds, fast), repeats)
-            plain = [value * steps / taken for value in plain]
-            rows.append(row(f"solver, m = {m}, C = {c:,}, t = {end:,.0f}, {paradigm}", "s", library, plain, aim))
-    return rows
-
-
-def sweep_rows(config: Sweep, repeats: int) -> list[Row]:
-    """One training after the other beside the vectorised sweep."""
-    with reproducible(config.training.threads):
-        sides = partial(seconds, partial(plain_sweep, config)), partial(seconds, partial(vectorised_sweep, config))
-        plain, library = in_turn(*sides, repeats)
-    return [
-        row(f"fixed-focus sweep, {len(members_of(config)) * len(config.seeds)} trainings", "s", library, plain, 10.0)
-    ]
+def solved(paradigm: str, m: int, c: int, end: float, is_plain: bool) -> float:
+    """Seconds of the flow until `end`; of Euler's method from its first steps."""
+    if not is_plain:
+        return seconds(lambda: trajectory(paradigm, m, c, [end]))
+    part = min(end, LONGEST)
+    return seconds(lambda: euler(paradigm, m, c, round(part / STEP))) * end / part
 
 
 def euler(paradigm: str, m: int, c: int, steps: int) -> tuple[float, float]:
-    """(mu, nu) after explicit Euler steps of 0.01, written out for one loss at a time."""
-    mu, nu, n = 0.0, 0.0, c - 1
-    exp, log = math.exp, math.log
+    """(mu, nu) after explicit Euler steps of 0.01, with the equations written out."""
+    mu, nu, n, exp, log = 0.0, 0.0, c - 1, math.exp, math.log
     for _ in range(steps):
         alpha = exp(nu) / (exp(nu) + m - 1)
+        total = exp(alpha * mu if paradigm == "soft" else mu) + n
         if paradigm == "soft":
-            total = exp(alpha * mu) + n
-            mu_velocity = alpha / total
-            nu_velocity = alpha * (1 - alpha) * n * mu / (c * total)
+            speed, incentive = alpha / total, n * mu / total
         elif paradigm == "hard":
-            total = exp(mu) + n
-            mu_velocity = alpha / total
-            nu_velocity = alpha * (1 - alpha) * log(c * exp(mu) / total) / c
+            speed, incentive = alpha / total, log(c * exp(mu) / total)
         else:
-            total = exp(mu) + n
             beta = exp(mu) / total
             marginal = alpha * beta + (1 - alpha) / c
-            mu_velocity = alpha * beta / (marginal * total)
-            nu_velocity = alpha * (1 - alpha) * (beta - 1 / c) / (c * marginal)
-        mu += STEP * mu_velocity
-        nu += STEP * nu_velocity
+            speed, incentive = alpha * beta / (marginal * total), (beta - 1 / c) / marginal
+        mu += STEP * speed
+        nu += STEP * alpha * (1 - alpha) * incentive / c
     return mu, nu
 
 
-def plain_loss(network: nn.Module, member: Member, alpha: float, segments: Tensor, label: Tensor) -> Tensor:
+def fixed_loss(network: nn.Module, paradigm: str, alpha: float, segments: Tensor, label: Tensor) -> Tensor:
     """Mean loss with the foreground at the first of the places, on materialised instances (B, M, D)."""
     _, num_segments, _ = segments.shape
     weights = torch.full((num_segments,), (1 - alpha) / (num_segments - 1), dtype=segments.dtype)
     weights[0] = alpha
-    mixed = (segments * weights[:, None]).sum(dim=1, keepdim=True) if member.paradigm == "soft" else segments
-    return plain.loss(weights.expand(len(label), -1), network(mixed).softmax(dim=-1), label, member.paradigm).mean()
+    mixed = (segments * weights[:, None]).sum(dim=1, keepdim=True) if paradigm == "soft" else segments
+    return plain_loss(weights.expand(len(label), -1), network(mixed).softmax(dim=-1), label, paradigm).mean()
 
 
-def plain_network(config: Sweep, task: SDCTask, seed: int) -> nn.Module:
-    """The linear layer with a seed's initial weights, (..., D) -> (..., K)."""
-    layer = list(initial_network(config, task, seed, Numerics.of(config.training)).children())[-1]
-    assert isinstance(layer, nn.Linear)
-    return layer
+def plain_sweep(config: Sweep) -> None:
+    """Train every classifier one after the other in plain PyTorch, with loss and incentive after every epoch."""
+    for (task, seed), member in product(zip(tasks_of(config), config.seeds, strict=True), members_of(config)):
+        *_, network = initial_network(config, task, seed, Numerics.of(config.training)).children()  # the linear layer
+        data = task.splits["train"]
+        segments, label = data.bank.values[data.segments.long()], data.label
+        optimizer = torch.optim.SGD(network.parameters(), lr=member.learning_rate, momentum=config.momentum)
+        for epoch in range(config.epochs):
+            for index in batch_order((seed,), epoch, len(label))[0].split(config.training.batch_size):
+                optimizer.zero_grad(set_to_none=True)
+                fixed_loss(network, member.paradigm, member.alpha, segments[index], label[index]).backward()
+                optimizer.step()
+            with torch.no_grad():
+                for alpha in (member.alpha, abs(member.alpha - DIFFERENCE)):
+                    fixed_loss(network, member.paradigm, alpha, segments, label)
 
 
-def train_one(config: Sweep, member: Member, network: nn.Module, data: SDCData, seed: int) -> list[float]:
-    """Train one classifier in plain PyTorch: its loss after every epoch; the incentive is computed beside it."""
-    segments, label = data.bank.values[data.segments.long()], data.label
-    optimizer = torch.optim.SGD(network.parameters(), lr=member.learning_rate, momentum=config.momentum)
-    shift = -DIFFERENCE if member.alpha + DIFFERENCE > 1 else DIFFERENCE
-    losses = []
-    for epoch in range(config.epochs):
-        for index in batch_order((seed,), epoch, len(label))[0].split(config.training.batch_size):
-            loss = plain_loss(network, member, member.alpha, segments[index], label[index])
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
-        with torch.no_grad():
-            losses.append(plain_loss(network, member, member.alpha, segments, label).item())
-            plain_loss(network, member, member.alpha + shift, segments, label)
-    return losses
-
-
-def plain_sweep(config: Sweep) -> dict[tuple[str, float, int], list[float]]:
-    """Losses by paradigm, alpha and seed: every classifier one after the other."""
-    return {
-        (member.paradigm, member.alpha, seed): train_one(
-            config, member, plain_network(config, task, seed), task.splits["train"], seed
-        )
-        for task, seed in zip(tasks_of(config), config.seeds, strict=True)
-        for member in members_of(config)
-    }
-
-
-def vectorised_sweep(config: Sweep) -> Trainer:
-    """The library's sweep, without the store."""
-    trainer = Trainer(config)
-    while trainer.epoch < config.epochs:
-        trainer.train_epoch()
-        trainer.measure()
-    return trainer
+def swept(config: Sweep, is_plain: bool) -> float:
+    """Seconds of all trainings; the library's without the store."""
+    library = partial(compute, progress=list[Any]().append, scratch=Path())
+    return seconds(partial(plain_sweep if is_plain else library, config))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,11 +12,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from benchmarks import captions, pictures, plain, report, text, theory
+from benchmarks import captions, pictures, report, text, theory
 from benchmarks.__main__ import main
-from benchmarks.plain import copy_of
 from fcamlib.captioning.model import Captioner
 from fcamlib.config import CaptionModel
+from fcamlib.cost import output
 from fcamlib.data.sdc import Bank, SDCData, distinct
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
@@ -27,7 +26,7 @@ from fcamlib.paradigms import PAPER
 from fcamlib.theory.flow import trajectory
 
 NUMERICS = Numerics(torch.device("cpu"), torch.float64, channels_last=True)
-Pair = tuple[FCAM, plain.PlainFCAM]
+Pair = tuple[FCAM, pictures.PlainFCAM]
 
 
 @pytest.fixture(scope="module")
@@ -56,30 +55,23 @@ def pair() -> Iterator[Pair]:
         for name, value in model.named_parameters():
             if name.endswith("bias"):
                 value.copy_(torch.randn(value.shape, generator=generator, dtype=value.dtype) / 10)
-    yield model, copy_of(model, 5)
+    yield model, pictures.PlainFCAM(model)
     torch.set_num_threads(threads)
-
-
-def mosaics(data: SDCData) -> torch.Tensor:
-    return plain.materialised(plain.float_pictures(data.bank, torch.float64), data.segments)
 
 
 @pytest.mark.parametrize("paradigm", PAPER)
 def test_loss_gradients_and_scores_are_those_of_the_plain_procedure(data: SDCData, pair: Pair, paradigm: str) -> None:
     model, copy = pair
     scores = evaluate(model, data, [paradigm], NUMERICS)[paradigm]
-    theirs = plain.evaluate(copy, plain.batches(plain.MosaicDataset(mosaics(data), data), 4), paradigm)
+    theirs = pictures.plain_scores(copy, pictures.batches(data, 4, torch.float64), paradigm)
     for name in ("a_z", "s_y", "loss"):
         np.testing.assert_allclose(getattr(scores, name), theirs[name].numpy(), atol=1e-9, rtol=1e-6, err_msg=name)
         assert np.ptp(theirs[name].numpy()) > 1e-3, name  # mosaics differ, so their order is compared too
     rows, places = distinct(data.segments)
     assert len(rows) < data.segments.numel()
     table = data.bank.rows(rows, torch.float64, channels_last=True)
-    alpha, probability = copy(mosaics(data), paradigm)
-    losses = (
-        model(table, places, paradigm).loss(paradigm, data.label),
-        plain.loss(alpha, probability, data.label, paradigm).mean(),
-    )
+    (mosaics, label, _), *_ = pictures.batches(data, len(data), torch.float64)
+    losses = model(table, places, paradigm).loss(paradigm, data.label), copy.loss(mosaics, label, paradigm)
     found, expected = (torch.autograd.grad(loss, list(of.parameters())) for loss, of in zip(losses, pair, strict=True))
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
     assert min(gradient.abs().max().item() for gradient in found) > 1e-7  # every parameter has one to compare
@@ -97,27 +89,30 @@ def test_rows_take_their_ratios_from_pairs() -> None:
 
 
 def test_sides_are_measured_in_turn() -> None:
-    order: list[str] = []
+    order: list[bool] = []
 
-    def side(name: str) -> float:
-        order.append(name)
+    def measure(is_plain: bool) -> float:
+        order.append(is_plain)
         return float(len(order))
 
-    assert report.in_turn(partial(side, "plain"), partial(side, "library"), 3) == ([1.0, 4.0, 5.0], [2.0, 3.0, 6.0])
-    assert order == ["plain", "library", "library", "plain", "plain", "library"]
+    line = report.compared("training", measure, 3)
+    assert order == [True, False, False, True, True, False]
+    assert (line["plain"]["median"], line["library"]["median"]) == (4.0, 3.0)
 
 
 @pytest.mark.parametrize("name", ["pictures", "theory", "text", "captions"])
 def test_every_benchmark_ends_in_one_form(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    tiny = pictures.Sizes(num_pictures=60, num_train=12, segments=(3,), batch_size=4, steps=1, some=4)
-    monkeypatch.setattr(pictures, "QUICK", tiny)
-    monkeypatch.setattr(theory, "MOST_STEPS", 100)
-    monkeypatch.setattr(theory, "sweep_rows", lambda config, repeats: [])
-    monkeypatch.setattr(text, "NUM_POSTS", 600)
-    sizes = {"NUM_REGIONS": 9, "REGION_DIM": 6, "NUM_WORDS": 30, "LONGEST": 7, "BATCH": 3}
-    for constant, value in sizes.items():
-        monkeypatch.setattr(captions, constant, value)
-    monkeypatch.setattr(captions, "in_fresh_process", lambda call, *given: call(*given))
+    tiny: list[tuple[object, dict[str, object]]] = [
+        (pictures, {"NUM_PICTURES": 60, "SIZES": {True: (12, 4, (3,))}, "STEPS": 1, "SOME": 4}),
+        (theory, {"LONGEST": 1.0, "plain_sweep": lambda config: config}),
+        (text, {"NUM_POSTS": 600}),
+        (captions, {"NUM_REGIONS": 9, "REGION_DIM": 6, "NUM_WORDS": 30, "LONGEST": 7, "BATCH": 3}),
+    ]
+    for module, values in tiny:
+        for constant, value in values.items():
+            monkeypatch.setattr(module, constant, value)
+    for module in (pictures, captions):
+        monkeypatch.setattr(module, "in_fresh_process", lambda call, *given: call(*given))
     file = tmp_path / "new" / "bench.json"
     result = CliRunner().invoke(main, [name, "--quick", "--repeats", "1", "--json", str(file)])
     assert result.exit_code == 0, result.output
@@ -137,8 +132,11 @@ def test_other_plain_sides_compute_the_librarys_losses(paradigm: str) -> None:
     np.testing.assert_allclose(theory.euler(paradigm, 4, 3, 4_000), (exact.mu[0], exact.nu[0]), rtol=2e-3)
     posts = text.random_posts()
     model, batch = text.simple_model(posts, dtype=torch.float64), posts.splits["train"].take(torch.arange(12))
-    found = [text.plain_loss(model, batch, paradigm), text.library_loss(model, batch.trimmed(), paradigm)]
-    gradients = [torch.autograd.grad(loss, list(model.parameters())) for loss in found]
+    library = output("bank", model, batch.trimmed(), paradigm).loss(paradigm, batch.label)
+    gradients = [
+        torch.autograd.grad(loss, list(model.parameters()))
+        for loss in (text.padded_loss(model, batch, paradigm), library)
+    ]
     for ours, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-14)
 
