@@ -1,7 +1,5 @@
 """A browser for the tests that need one, papermill's reading of a command line, scenes in the layout of COCO."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """The plain procedure and the library do the same mathematics, and the benchmark's rows hang together."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from importlib.metadata import version

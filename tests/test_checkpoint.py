@@ -1,7 +1,5 @@
 """A run that was stopped, at whatever point, ends with the bits of one that was not."""
 
-from __future__ import annotations
-
 import copy
 import shutil
 from dataclasses import replace
@@ -17,7 +15,6 @@ from fcamlib import training
 from fcamlib.checkpoint import Row
 from fcamlib.config import Phase, Training
 from fcamlib.data.sdc import Bank, SDCTask
-from fcamlib.errors import StoreError
 from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network
 from fcamlib.numerics import Numerics
@@ -104,61 +101,6 @@ def test_resumed_equals_uninterrupted_from_every_point(
         assert again.selection == result.selection
 
 
-def test_run_stopped_within_an_epoch_resumes_to_the_same_bits(
-    task: SDCTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
-    schedule, checkpoint = (phase("lvml", 4, (0.1, 0.02)),), tmp_path / "checkpoint"
-
-    def fitted(checkpoint: Path | None, stop: int) -> tuple[list[bytes], int]:
-        rows, model = [], linear()
-
-        def on_epoch(row: Row) -> None:
-            rows.append(row)
-            if len(rows) == stop:
-                raise KeyboardInterrupt
-
-        fit(model, task, schedule, FLOAT64, SEED, checkpoint, on_epoch)
-        return bits(model), len(rows)
-
-    expected, epochs = fitted(None, 99)
-    for stop in (3, 2, 2):  # each before the epoch's checkpoint is written: 2, then 3, then 4 epochs are done
-        with pytest.raises(KeyboardInterrupt):
-            fitted(checkpoint, stop)
-    assert fitted(checkpoint, 99) == (expected, epochs - 4)
-
-
-def test_checkpoint_that_is_damaged_or_of_another_training_is_reported_and_costs_only_time(
-    task: SDCTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Damaged; or whole, but of something else, of another schedule, or of another network."""
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
-    checkpoint, schedule = tmp_path / "checkpoint", (phase("soft", 2, (0.1,)),)
-
-    def fitted(content: bytes) -> list[bytes]:
-        checkpoint.write_bytes(content)
-        model = linear()
-        fit(model, task, schedule, FLOAT64, SEED, checkpoint)
-        return bits(model)
-
-    expected, whole = fitted(b""), checkpoint.read_bytes()
-    flipped = bytearray(whole)
-    flipped[-5] ^= 1
-    contents = [(content, "is damaged: training") for content in (b"", whole[:-100], b"rubbish", bytes(flipped))]
-    other, model = coloured(task)
-    config = FLOAT64.model_copy(update={"precision": "float32"})
-    fit(model, other, (phase("soft", 1, (0.1,)),), config, SEED, tmp_path / "other")
-    states: list[checkpoints.State] = [{}, {"rows": [1]}, {"start": {}, "phase": 1, "candidates": [{}]}]
-    for number, state in enumerate(states):
-        checkpoints.save(tmp_path / str(number), state)
-    for name in ("other", "0", "1", "2"):
-        contents.append(((tmp_path / name).read_bytes(), "belongs to another run: training"))
-    for content, said in contents:
-        caplog.clear()
-        assert fitted(content) == expected
-        assert caplog.messages == [f"the checkpoint '{checkpoint}' {said} starts from the beginning."]
-
-
 def test_any_nested_state_comes_back(tmp_path: Path) -> None:
     plain = {"numbers": [1, 2.5, None, True, ("x", -float("inf"))], "slots": {3: {}, 0: []}}
     weight = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(1)).bfloat16()
@@ -167,12 +109,3 @@ def test_any_nested_state_comes_back(tmp_path: Path) -> None:
     assert torch.equal(found.pop("w/b"), weight.mT) and torch.equal(found.pop("w")["b"], torch.arange(7))
     assert found == plain
     assert checkpoints.load(tmp_path / "absent") is None
-
-
-def test_checkpoint_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    checkpoint = tmp_path / "file" / "checkpoint"
-    with pytest.raises(StoreError) as error:
-        checkpoints.save(checkpoint, {})
-    assert str(error.value).startswith(f"the checkpoint '{checkpoint}' cannot be written (")
-    assert "\n" not in str(error.value)

@@ -1,7 +1,5 @@
 """Passes in chunks give the losses and gradients of passes in one piece, in memory that does not grow with m."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Claims: criteria by hand, on numbers made for them and against them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

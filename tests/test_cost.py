@@ -1,7 +1,5 @@
 """The cost of attention: three methods for one mathematics, and counts that equal their derivation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,15 +1,10 @@
 """On a GPU: the numbers of the CPU, the same bits twice, and runs that resume bit for bit."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 import torch
 from numpy.testing import assert_allclose
 from torch.testing import assert_close
 
-from fcamlib import training
 from fcamlib.config import Phase, Training
 from fcamlib.data.sdc import Bank, SDCData, SDCTask
 from fcamlib.evaluation import evaluate
@@ -76,22 +71,6 @@ def test_training_in_float64_follows_the_cpu() -> None:
 @pytest.mark.parametrize("precision", ["float32", "tfloat32", "bfloat16"])
 def test_the_same_run_gives_the_same_bits(precision: str) -> None:
     assert losses(trained(config(precision=precision))[1]) == losses(trained(config(precision=precision))[1])
-
-
-def test_resumed_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
-    _, whole = trained(config())
-    checkpoint = tmp_path / "checkpoint.safetensors"
-
-    def stop(row: training.Row) -> None:
-        if row["epoch"] == 3:
-            raise KeyboardInterrupt
-
-    numerics = Numerics.of(config())
-    given = task().to(numerics.device), HYBRID, config(), 3, checkpoint
-    with pytest.raises(KeyboardInterrupt):
-        fit(model(numerics), *given, stop)
-    assert losses(fit(model(numerics), *given)) == losses(whole)
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-9), ("float32", 1e-4), ("bfloat16", 0.05)])

@@ -1,7 +1,5 @@
 """Encoders: against loops written in numpy; padding and duplicates change nothing; order matters where it should."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import product
 

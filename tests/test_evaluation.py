@@ -1,7 +1,5 @@
 """One pass gives the scores that the definitions give, whatever shortcut it takes."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from math import log
 

@@ -1,7 +1,5 @@
 """What figures and tables show of single instances, on a short run of generated posts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

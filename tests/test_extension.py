@@ -1,7 +1,5 @@
 """A paradigm from outside the package, one object, trains and evaluates like the paper's: expectation maximisation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

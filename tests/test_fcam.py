@@ -1,7 +1,5 @@
 """The model against plain loops over segments written in numpy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The losses against values worked out by hand, their gradients, and the inequalities between them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import log
 

@@ -1,7 +1,5 @@
 """Every notebook on every source that its page names, at the smallest sizes, ends in numbers."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Measures against values counted by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The examples of "Your own data" in book/running.md, run as a user does: each prints what the page says."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import shlex

@@ -1,7 +1,5 @@
 """pyproject.toml, constraints.txt, environment.yml and the imports in the code say the same."""
 
-from __future__ import annotations
-
 import ast
 import os
 import shutil

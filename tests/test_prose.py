@@ -1,7 +1,5 @@
 """What readers are told: the README's numbers and words are those of the records, and the prose is plain."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """Results that are kept with the source: whole, small, without paths, and their measures agree with each other."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterable

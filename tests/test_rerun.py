@@ -1,7 +1,5 @@
 """`fcam rerun` computes records again from their own configs and says truly how far every number is apart."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

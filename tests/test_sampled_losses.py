@@ -1,7 +1,5 @@
 """The biases that the sampled losses state, measured: none, one, and one with a bound."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

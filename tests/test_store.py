@@ -1,7 +1,5 @@
 """The store's promises over every kind of result: whole or absent, checked, computed once, resumed bit for bit."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import shutil
@@ -14,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from forked import ROOT, Forked, forked, needs_linux
+from forked import Forked, forked, needs_linux
 
 from fcamlib import paths, store
 from fcamlib.config import CaptionGrid, Config, CrossValidation, Grid, StudyGrid, SweepGrid
@@ -172,14 +170,6 @@ def test_a_folder_that_cannot_be_read_hides_no_other(
     assert len(store.every()) == len(KINDS) - 1
     faulty = [result.damage for result in store.survey(results) if result.damage]
     assert faulty == ["config.json cannot be read (Input/output error)"]
-
-
-def test_a_clone_that_converts_line_endings_leaves_records_alone() -> None:
-    if not (ROOT / ".git").exists():
-        pytest.skip("git attributes need a checkout of git")
-    names = ["results/recorded/x/history.csv", "results/recorded/x/SHA256SUMS", "results/recorded/claims.json"]
-    found = subprocess.run(["git", "check-attr", "text", "--", *names], cwd=ROOT, capture_output=True, text=True)
-    assert found.stdout.splitlines() == [f"{name}: text: unset" for name in names]
 
 
 # --- what cannot be computed or written -------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Tables from runs in the store: numbers in them are those of the runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Trajectories: after each epoch the numbers of the run itself; and which mosaics the page takes from them."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Iterator
@@ -11,7 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from fcamlib import metrics, store
+from fcamlib import store
 from fcamlib.config import Grid
 from fcamlib.running import Trajectory, trajectory
 
@@ -49,19 +47,6 @@ def test_every_epoch_has_the_numbers_of_the_run_and_epoch_zero_is_before_trainin
         assert one.histograms[-1].tolist() == test["histogram"] and trained["ftpt"].iloc[-1] == test["ftpt"]
         np.testing.assert_allclose(one.examples["alpha"][-1, :8], finished.arrays()["alpha"], atol=1e-6)
         assert one.summary["n"] == 48
-
-
-def test_attention_and_probabilities_are_those_that_the_cells_count(found: dict[str, Trajectory]) -> None:
-    for one in (found["soft"], found["hybrid"]):
-        kept, every = one.examples, np.arange(48)
-        epochs = zip(one.history.to_dict("records"), kept["alpha"], kept["prob"], one.histograms, strict=True)
-        for row, alpha, prob, cells in epochs:
-            a_z, s_y = (alpha * kept["foreground"]).sum(axis=1), prob[every, kept["label"]]
-            np.testing.assert_allclose(metrics.focus_prediction_histogram(a_z, s_y), cells, atol=1e-9)
-            assert (row["a_z"], row["s_y"]) == pytest.approx((a_z.mean(), s_y.mean()), abs=1e-6)
-            hit, focus = prob.argmax(axis=1) == kept["label"], kept["foreground"][every, alpha.argmax(axis=1)]
-            shares = {"accuracy": hit, "focus_accuracy": focus, "ffpt": hit & ~focus}
-            assert {name: row[name] for name in shares} == {n: pytest.approx(v.mean()) for n, v in shares.items()}
 
 
 def test_the_gallery_follows_its_rules(script: ModuleType, found: dict[str, Trajectory]) -> None:

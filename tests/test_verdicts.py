@@ -1,7 +1,5 @@
 """Verdicts follow from numbers: states, intervals, power and paired tests, by hand and by simulation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Cross-validation on bags: ABMIL as torchmil computes it, tests that mind the folds' dependence."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -147,8 +145,6 @@ def test_wrong_parameters_are_one_sentence(source: str) -> None:
             "soft,forest",
         ): "methods='forest' is not allowed: choose soft, hard, lvml, hybrid, abmil or gated-",
         ("--repeats", "3"): f"repeats=3 exceeds the repeats in dataset='{source}': give at most 2.",
-        ("--epochs", "1"): "epochs='1' is not allowed: give 2 or more (epochs of each candidate; the hybrid's first",
-        ("--learning-rates", ","): "learning_rates=',' is not allowed: give at least 1",
         ("--dataset", "digits"): "dataset='digits' cannot be cross-validated: give bags:PATH",
         ("--dataset", "bags:none.npz"): "dataset='bags:none.npz': there is no file",
     }.items():

@@ -1,32 +1,23 @@
 """Measures of captions and attention against values computed by hand, by counting, and step by step."""
 
-from __future__ import annotations
-
 import math
-import sys
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from sacrebleu import corpus_bleu
 from small_captions import config, model_of, small_task
 
-from fcamlib import store
 from fcamlib.captioning.decoding import read
 from fcamlib.captioning.evaluation import (
     CaptionEvaluator,
     bleu,
     bleu_settings,
     caption_histogram,
-    cider,
     coverage,
 )
 from fcamlib.captioning.training import numerics_of
-from fcamlib.config import CaptionRun
-from fcamlib.data.captions import Phrase, caption_task
+from fcamlib.data.captions import Phrase
 from fcamlib.numerics import PLAIN
 
 
@@ -72,54 +63,6 @@ def test_histogram_bins_hold_their_lower_edges_and_the_last_one_both() -> None:
     s_y = np.array([0.1, 0.2, 1.0, 0.3, 0.9])
     found = caption_histogram(a_z, s_y)
     assert found.tolist() == [[20.0, 0.0, 0.0], [0.0, 20.0, 20.0], [0.0, 0.0, 40.0]]
-
-
-def stored_captions() -> tuple[list[list[str]], list[tuple[tuple[str, ...], ...]]]:
-    """Captions of recorded runs, with the references of their pictures."""
-    captions, references = list[list[str]](), list[tuple[tuple[str, ...], ...]]()
-    for run in store.every(CaptionRun, recorded=True):
-        if run.config.data.source == "scenes" and run.config.seed == 0 and len(captions) < 24:
-            kept = run.arrays("examples.npz")
-            said = [
-                word[real & (word != "<end>")].tolist() for word, real in zip(kept["word"], kept["real"], strict=True)
-            ]
-            captions += said
-            references += caption_task(run.config.data, 0).splits["test"].references[: len(said)]
-    return captions, references
-
-
-def test_bleu_of_stored_captions_is_that_of_sacrebleu() -> None:
-    captions, references = stored_captions()
-    streams = [[" ".join(own[i]) for own in references] for i in range(5)]
-    found = corpus_bleu(
-        [" ".join(words) for words in captions], streams, tokenize="none", smooth_method="none", force=True
-    )
-    assert bleu(captions, references)["bleu4"] == found.score > 10
-
-
-def test_cider_of_stored_captions_is_its_formula(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CIDEr-D, Vedantam et al. 2015, in pycocoevalcap's form: lengths are those in pairs of words."""
-    pytest.importorskip("pycocoevalcap.cider.cider", reason="the extra `captions` is not installed")
-    captions, references = stored_captions()
-    parts = []
-
-    def grams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
-        return Counter(zip(*(words[i:] for i in range(n)), strict=False))
-
-    def weighed(words: Sequence[str], n: int, known: Counter[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
-        return {g: c * math.log(len(references) / max(1, known[g])) for g, c in grams(words, n).items()}
-
-    for n in (1, 2, 3, 4):
-        known = Counter(gram for own in references for gram in {g for words in own for g in grams(words, n)})
-        for said, own in zip(captions, references, strict=True):
-            for words in own:
-                x, y = weighed(said, n, known), weighed(words, n, known)
-                norm = math.hypot(*x.values()) * math.hypot(*y.values())
-                alike = sum(min(value, y.get(gram, 0.0)) * y.get(gram, 0.0) for gram, value in x.items())
-                parts.append(alike / (norm or math.inf) * math.exp(-((len(said) - len(words)) ** 2) / 72))
-    assert cider(captions, references) == pytest.approx(10 * np.mean(parts), rel=1e-9)
-    monkeypatch.setitem(sys.modules, "pycocoevalcap.cider.cider", None)
-    assert cider(captions, references) is None
 
 
 def test_scores_of_objects_are_those_of_the_greedy_caption_step_by_step() -> None:

@@ -1,7 +1,5 @@
 """The captioning model, its losses and its passes against a slow loop, enumeration and hand-made values."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

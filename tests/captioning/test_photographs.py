@@ -1,7 +1,5 @@
 """The photographs belong to their makers: none of them, and no caption of theirs, is in the repository or its pages."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Captioning runs: shared phases, resumption to the same numbers, the command, tables."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,12 +17,11 @@ from fcamlib import examples, plots, store, tables
 from fcamlib.captioning import training as caption_training
 from fcamlib.captioning.evaluation import CaptionEvaluator
 from fcamlib.captioning.training import CaptionTrainer
-from fcamlib.checkpoint import Row
 from fcamlib.cli import main
 from fcamlib.config import CaptionGrid, CaptionRun, Scenes, grids
 from fcamlib.data.captions import caption_task
 from fcamlib.data.features import ENCODERS, FrozenEncoder
-from fcamlib.errors import DivergenceError, UserError
+from fcamlib.errors import DivergenceError
 
 
 @pytest.fixture(autouse=True)
@@ -71,52 +68,6 @@ def test_the_weights_at_the_switch_are_measured_as_the_hard_phase_reads_them(fin
     assert hybrid.history["test_loss"][0] != hybrid.summary["switch"]["test"]["loss"]
 
 
-class Stopped(Exception):
-    """What a test ends a training with."""
-
-
-@pytest.mark.parametrize(("paradigm", "stop"), [("soft", 1), ("hybrid", 3), ("hard", 3)])
-def test_a_resumed_run_equals_an_uninterrupted_one(
-    own_store: Path, monkeypatch: pytest.MonkeyPatch, paradigm: str, stop: int
-) -> None:
-    whole = store.get(config(paradigm))
-    scores, weights = whole.arrays("scores.npz"), load_file(whole.folder / "model.safetensors")
-    history, summary = whole.history, whole.summary["splits"]
-    monkeypatch.setenv("FCAM_RESULTS", str(own_store / "other"))
-    monkeypatch.setenv("FCAM_CHECKPOINT_SECONDS", "-1")
-
-    def interrupt(row: Row) -> None:
-        if row["epoch"] == stop + 1:  # after the checkpoint of epoch `stop`
-            raise Stopped
-
-    with pytest.raises(Stopped):
-        store.get(config(paradigm), interrupt)
-    seen: list[int] = []
-    resumed = store.get(config(paradigm), lambda row: seen.append(row["epoch"]))
-    assert seen == list(range(stop + 1, 5)), "what was done is done again"
-    assert_frame_equal(resumed.history.drop(columns="seconds"), history.drop(columns="seconds"), check_exact=True)
-    assert resumed.summary["splits"] == summary
-    for name, value in resumed.arrays("scores.npz").items():
-        assert np.array_equal(value, scores[name])
-    for name, tensor in load_file(resumed.folder / "model.safetensors").items():
-        assert torch.equal(tensor, weights[name])
-
-
-def test_what_is_stored_agrees_with_itself_and_is_whole(finished: list[store.Result]) -> None:
-    run = finished[1]
-    assert run.damage == ""
-    test, scores = run.summary["splits"]["test"], run.arrays("scores.npz")
-    assert test["n"] == 9 and test["n_objects"] == len(scores["a_z"]) == 9
-    assert test["ftpt"] + test["ffpt"] + test["ftpf"] + test["ffpf"] == pytest.approx(1, abs=1e-12)
-    assert test["saif"] == pytest.approx(test["histogram"][2][2] / 100)
-    assert test["saif_curve"][30] == pytest.approx(test["saif"])
-    assert test["mentioned"] == pytest.approx(scores["mentioned"].mean())
-    kept = run.arrays("examples.npz")
-    assert kept["alpha"].sum(axis=2) == pytest.approx(np.ones(kept["alpha"].shape[:2]), abs=1e-6)
-    assert kept["picture"].dtype == np.uint8
-    assert np.array_equal(kept["picture"], small_task().splits["test"].pictures.values[:6].numpy())
-
-
 def test_a_loss_that_is_not_a_number_stops_with_its_step() -> None:
     run_config = config("soft", decoder_learning_rate=0.01)
     task = small_task()
@@ -135,21 +86,6 @@ def test_training_learns_to_name_and_to_attend() -> None:
     finished = store.get(config("soft", **given))
     test = finished.summary["splits"]["test"]
     assert test["mentioned"] == 1.0 and test["bleu1"] > 99 and test["a_z"] > 0.35, test
-
-
-@pytest.mark.parametrize(
-    ("parameters", "sentence"),
-    [
-        ({"dataset": "flickr"}, "dataset='flickr' is unknown: choose scenes, coco or coco:PATH"),
-        ({"epochs": "3", "switch_epoch": "3"}, "switch_epoch=3 with epochs=3 leaves a phase without an epoch"),
-        ({"paradigms": "lvml"}, "paradigms='lvml' is not allowed: choose 'soft', 'hard' or 'hybrid'"),
-        ({"words": "more.yaml"}, "words does not belong to dataset='scenes': leave it out"),
-    ],
-)
-def test_a_wrong_parameter_is_refused_in_one_sentence(parameters: dict[str, str], sentence: str) -> None:
-    with pytest.raises(UserError) as error:
-        CaptionGrid.of(parameters)
-    assert sentence in str(error.value) and str(error.value).endswith(".")
 
 
 def test_recorded_scenes_are_part_of_the_study_in_the_profile() -> None:

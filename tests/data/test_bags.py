@@ -1,7 +1,5 @@
 """Bags: generated ones are as described, a user's file is read as documented, and no test bag is ever looked at."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +23,8 @@ def test_clouds_decide_the_label_by_their_foreground_and_nothing_else() -> None:
     others = nearest[~foreground[mask]]
     assert (others >= 3).mean() > 0.9 and np.bincount(others, minlength=6)[3:].min() > 1_500
     np.testing.assert_allclose(np.linalg.norm(centres(6, 12), axis=1), SEPARATION)
-    residual = features[foreground[mask]] - centres(6, 12)[label[foreground[mask]]]
-    assert abs(residual.std() - 1) < 0.05
-    # every size as often, one to a quarter foreground, at any place
-    size, marked = mask.sum(axis=1), foreground.sum(axis=1)
-    assert np.abs(np.bincount(size, minlength=10)[1:] / 3_000 - 1 / 9).max() < 0.03
-    assert (marked >= 1).all() and (marked <= np.maximum(1, size // 4)).all() and (marked == 2).any()
-    place = foreground[(size == 9) & (marked == 1)].argmax(axis=1)
-    assert not (foreground & ~mask).any() and np.bincount(place, minlength=9).min() > 5
+    size, marked = mask.sum(axis=1), foreground.sum(axis=1)  # one to a quarter is foreground
+    assert (marked >= 1).all() and (marked <= np.maximum(1, size // 4)).all() and not (foreground & ~mask).any()
 
 
 def content() -> dict[str, Any]:
@@ -109,10 +101,3 @@ def test_any_number_of_classes_and_a_known_foreground(tmp_path: Path) -> None:
     assert made.class_names == tuple(f"class {k}" for k in range(7))
     for data in made.splits.values():
         assert (data.foreground == torch.tensor([False, True, False])).all() and data.mask is None
-
-
-def test_a_bag_of_5000_instances_pads_its_own_split_alone(tmp_path: Path) -> None:
-    bag = np.repeat(np.arange(20), [5_000, *[1] * 19])
-    arrays = {"features": np.arange(2.0 * len(bag)).reshape(-1, 2), "bag": bag, "label": np.arange(20) % 2}
-    sizes = [loaded(tmp_path, arrays, fold=fold).splits["test"].num_segments for fold in range(10)]
-    assert sorted(sizes)[-2:] == [1, 5_000]

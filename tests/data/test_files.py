@@ -1,7 +1,5 @@
 """Files: told apart by content, read within limits, downloaded whole or not at all."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os
@@ -87,11 +85,8 @@ def test_names_count_in_a_joint_hash_and_odd_files_are_one_sentence(tmp_path: Pa
         (b"", "is empty"),
         (b'{"a": "\xff"}', r"line 1 of .* is not UTF-8 text \(byte 0xff\): save the file as UTF-8"),
         (b'{"a": ', r"it is not JSON \(EOF while parsing"),
-        (b"[" * 10_000, r"it is not JSON \(recursion limit exceeded"),
-        (b'{"a": "\\ud800"}', r"it is not JSON \(unexpected end of hex escape"),
         (b"7", "it is not a JSON object: mend it"),
         (b'{"a": "x"}', "field a: input should be a valid integer, unable to parse string as an integer: mend it"),
-        (b'{"a": ' + b"9" * 5_000 + b"}", r"it is not JSON \(number out of range"),
     ],
 )
 def test_damaged_json_is_one_sentence(tmp_path: Path, content: bytes, message: str) -> None:
@@ -157,10 +152,8 @@ def test_a_download_is_whole_and_happens_once(server: Server, tmp_path: Path) ->
     ("fault", "message"),
     [
         ({"status": 404}, "HTTP Error 404: Not Found"),
-        ({"announced": 999_999_999}, "it has more than 1,000,000 bytes"),
         ({"announced": 0, "body": bytes(3_000_000)}, "it has more than 1,000,000 bytes"),
         ({"stop": 50}, "it stopped after 50 of 210,000 bytes"),
-        ({"pause": 0.05}, r"it is too slow: \d+ bytes in \d seconds"),
         ({"pause": 5.0}, "timed out"),
         ({"sha256": "0" * 64}, r"its sha256 is [0-9a-f]{64}"),
         ({"free": 10}, r"it needs 1 MB: free some space or set FCAM_DATA"),

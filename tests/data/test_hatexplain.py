@@ -1,7 +1,5 @@
 """HateXplain: what the files must hold, labels and rationales by rule, and the download. All posts here are made up."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable
@@ -105,14 +103,9 @@ def test_even_number_of_marks_needs_more_than_half(tmp_path: Path) -> None:
 Change = Callable[[Json, Json], Any]
 FAULTS: list[tuple[Change, str]] = [
     (lambda posts, _: posts["b"].pop("post_tokens"), r"dataset.json': field b.post_tokens: field required"),
-    (lambda posts, _: posts["b"].update(post_tokens=[]), r"field b.post_tokens: list should have at least 1 item"),
-    (lambda posts, _: posts["b"].update(annotators=[{"label": "rude"}]), r"field b.annotators.0.label: input should"),
     (lambda posts, _: posts["b"].update(rationales=[[0, 1, 1]]), r"post 'b': a rationale has 3 entries for 4 tokens"),
-    (lambda posts, _: posts["b"].update(rationales=[[0, 1, 1, 2]]), r"field b.rationales.0.3: input should be less"),
     (lambda posts, _: posts.pop("g"), r"divisions.json names .* 'test': 1} posts of dataset.json instead of"),
-    (lambda _, divisions: divisions.pop("val"), r"names {'train': 3, 'val': 0, 'test': 2} posts"),
     (lambda _, divisions: divisions["val"].__setitem__(0, "a"), r"divisions.json names a post twice"),
-    (lambda _, divisions: divisions.update(train="a"), r"field train: input should be a valid array"),
 ]
 
 

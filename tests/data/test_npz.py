@@ -1,7 +1,5 @@
 """A user's .npz files of series and bags: every array is checked before it is used, and keeps what it can resolve."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any
@@ -52,44 +50,30 @@ def at(index: int, value: Any, number: int) -> np.ndarray:
 FAULTS: list[tuple[str, Arrays, str]] = [
     # of bags and instances
     ("bags", {"label": np.arange(22) % 2, "fold": None}, r"bag 20 is empty \(2 such\): give each an instance"),
-    ("bags", {"label": np.arange(19) % 2, "fold": None}, "bag 19 has no label: 'label' has 19 entries"),
     ("bags", {"bag": np.r_[-1, bags()["bag"][1:]]}, "bag -1 has no label"),
-    ("bags", {"bag": np.r_[np.uint64(2**63), bags()["bag"][1:].astype(np.uint64)]}, r"'bag' is 9223372036854775808"),
     ("bags", {"bag": np.zeros(59, dtype=int)}, r"'bag' has shape \(59,\), but \(N\) is needed, with N = 60"),
     ("bags", {"features": np.zeros(60)}, r"'features' has shape \(60,\), but \(N, D\) is needed"),
     ("bags", {"features": np.where(np.arange(60)[:, None] == 7, np.nan, 1.0)}, r"'features' is nan at \[7, 0\] \(1 s"),
-    ("bags", {"features": np.full((60, 2), "2024-01-01", "M8[D]")}, r"'features' holds datetime64\[D\]: give finite"),
     # of folds, before the first is trained
     ("bags", {"fold": np.zeros((2, 19), dtype=int)}, r"but \(repeats, bags\) is needed, with .*bags = 20"),
-    ("bags", {"fold": np.full((1, 20), 0.5)}, "'fold' holds float64: give whole numbers"),
     ("bags", {"fold": np.arange(20) % 3 * 2}, "'fold' of repeat 0 holds 0, 2, 4: number the folds 0, 1, 2"),
-    ("bags", {"fold": at(3, 2**62, 20)}, "'fold' of repeat 0 holds 0, 4611686018427387904: number the folds"),
-    ("bags", {"fold": np.stack([np.arange(20) % 3, np.arange(20) % 2])}, "'fold' of repeat 1 holds 0, 1: number"),
     ("bags", {"label": np.arange(20) // 4 == 0, "fold": np.arange(20) // 4}, "class 'True' has no training instance"),
     # of truth
     ("bags", {"foreground": np.full(60, "False")}, "'foreground' holds <U5: give True and False, or 0 and 1"),
-    ("bags", {"foreground": at(3, np.nan, 60)}, r"'foreground' is nan at \[3\] \(1 such\): give True and False"),
     ("bags", {"foreground": at(3, 0.05, 60)}, r"'foreground' is 0.05 at \[3\]"),
     ("series", {"foreground": np.zeros((20, 4), dtype=bool)}, r"\(n, time\) is needed, with n = 20, time = 23"),
-    ("windows", {"foreground": np.full((20, 4), -1)}, r"'foreground' is -1 at \[0, 0\] \(80 such\)"),
     # of labels
     ("bags", {"label": None}, r"has no array 'label': add it, \(bags\), whole numbers or names"),
     ("series", {"label": np.arange(19) % 2}, r"'label' has shape \(19,\), but \(n\) is needed, with n = 20"),
     ("series", {"label": at(3, 0.5, 20)}, r"'label' is 0.5 at \[3\] \(1 such\): give whole numbers or names"),
-    ("series", {"label": at(3, 1e300, 20)}, r"'label' is 1e\+300 at \[3\]"),
     ("series", {"label": np.ones(20, dtype=int)}, r"'label' names only one class \(1\): give at least two"),
     ("series", {"label": np.array([0xD800, 65] * 10, "<u4").view("<U1")}, r"cannot be read \(.*surrogates not allowed"),
-    ("series", {"label": np.array([2**31, 65] * 10, "<u4").view("<U1")}, r"cannot be read \(.*character"),
     ("series", {"label": np.array([{}] * 20)}, "holds Python objects, which are not read"),
     # of series, lengths and splits
     ("series", {"windows": np.zeros((20, 4, 2, 5))}, "needs either the array 'series' or the array 'windows'"),
-    ("series", {"series": np.zeros((0, 2, 23))}, r"'series' has shape \(0, 2, 23\)"),
     ("series", {"series": np.full((20, 2, 23), 1e300)}, r"'series' is 1e\+300 at \[0, 0, 0\] \(920 such\)"),
     ("series", {"length": np.full(20, 4)}, r"series 0 has length 4: give 5 \(one window\) to 23"),
-    ("windows", {"length": np.full(20, 5)}, r"series 0 has length 5: give 1 \(one window\) to 4"),
     ("series", {"split": np.array(["train", "dev"] * 10)}, r"'split' is 'dev' at \[1\] \(10 such\): give train"),
-    ("series", {"split": np.arange(20)}, r"'split' is 3 at \[3\] \(17 such\): give train, validation, test"),
-    ("series", {"split": np.full(20, b"train")}, r"'split' holds \|S5: give train"),
     ("series", {"split": np.arange(20) % 2}, "no instance is left for test: give more, or other splits"),
     ("series", {"split": np.where(np.arange(20) % 2, 2, np.arange(20) % 4 // 2)}, "class '1' has no training instance"),
     ("series", {"colour": np.zeros(20)}, "holds an unknown array 'colour': allowed are series, foreground, label"),

@@ -1,7 +1,5 @@
 """Pictures: CIFAR's official files and no others, folders as they lie, each picture as a viewer shows it."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import shutil
@@ -15,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from fcamlib.config import Mosaics
@@ -218,20 +214,11 @@ UNREADABLE = "the picture '{0}/train/cow/2.png' cannot be read ("
             "dataset='folder:{0}': class 'dog' is in only one of train/ and test/: add",
         ),
         ("echo no picture > train/cow/2.png", UNREADABLE + "it is not a picture): repair or remove it."),
-        (": > train/cow/2.png", UNREADABLE + "it is not a picture): repair or remove it."),
-        ("truncate -s 45 train/cow/2.png", UNREADABLE),
         ("cp ../bomb.bmp train/cow/2.png", UNREADABLE + "Image size (144000000 pixels) exceeds limit"),
         ("rm train/cow/2.png; mkfifo train/cow/2.png", UNREADABLE + "it is not a regular file): repair or remove it."),
-        (
-            "rm train/bee/[123].png",
-            "class 'bee' has no pictures left for train: give at least two training pictures",
-        ),
+        ("rm train/bee/[123].png", "class 'bee' has no pictures left for train: give at least two training pictures"),
         ("rm test/cow/*", "dataset='folder:{0}': class 'cow' has no pictures in test/: add at least one."),
         ("rm -r train/*", "dataset='folder:{0}': '{0}/train' has no classes: put pictures into train/<class>/."),
-        (
-            "mkdir $'train/\\xff'",
-            "dataset='folder:{0}': the class '\\udcff' of train/ is not readable text: rename it.",
-        ),
     ],
 )
 def test_faults_of_a_folder_are_one_sentence(folder: Path, damage: str, sentence: str) -> None:
@@ -270,61 +257,24 @@ def test_sizes_that_do_not_fit_are_one_sentence(folder: Path, monkeypatch: pytes
 
 # --- as a viewer shows it ---------------------------------------------------------------------------------------------
 
-# fmt: off
-MODES = [
-    "1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "I;16", "I", "F", "HSV", "LAB", "La", "RGBa",
-]
-FORMATS = {"bmp": "BMP", "jpg": "JPEG", "png": "PNG", "ppm": "PPM", "tif": "TIFF", "webp": "WEBP"}
-# What a position of the shown picture is in the file, for each EXIF orientation (https://sirv.com/help/articles/rotate-photos-to-be-upright).
+# What a position of the shown picture is in the file, for each EXIF orientation.
 TURNED: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     1: lambda a: a, 2: np.fliplr, 3: lambda a: np.rot90(a, 2), 4: np.flipud, 5: lambda a: a.swapaxes(0, 1),
     6: lambda a: np.rot90(a, -1), 7: lambda a: np.rot90(a, 2).swapaxes(0, 1), 8: np.rot90,
-}
-# fmt: on
+}  # fmt: skip
 
 
-def in_mode(shown: np.ndarray, mode: str) -> Image.Image:
-    if mode in ("I;16", "I", "F"):
-        deep = Image.fromarray(shown[..., 0].astype(np.uint16) * 257)
-        return deep if mode == "I;16" else deep.convert("I").convert(mode)
-    if mode == "LAB":
-        return Image.new("LAB", (16, 24))
-    through = {"La": "LA", "PA": "P", "RGBa": "RGBA"}.get(mode, mode)
-    return Image.fromarray(shown).convert(through).convert(mode)
-
-
-@settings(max_examples=300)
-@given(st.sampled_from(MODES), st.sampled_from(sorted(FORMATS)), st.sampled_from(sorted(TURNED)), st.booleans())
-def test_every_mode_and_format_is_read_as_it_is_shown(
-    tmp_path_factory: pytest.TempPathFactory, mode: str, ending: str, orientation: int, is_clear: bool
-) -> None:
-    """Whatever Pillow writes is read turned and on white, or refused in one sentence."""
-    shown = np.zeros((24, 16, 3), dtype=np.uint8)
-    shown[:8, :8], shown[16:, 8:10] = 255, 255
-    path = tmp_path_factory.mktemp("pictures") / f"p.{ending}"
-    picture = in_mode(shown, mode)
-    options: dict[str, Any] = {"lossless": True} if ending == "webp" else {}
-    if ending in ("jpg", "webp", "png", "tif"):
-        options["exif"] = Image.Exif()
-        options["exif"][274] = orientation
-        shown = TURNED[orientation](shown)
-    if is_clear := is_clear and mode in ("LA", "RGBA"):
-        picture.putalpha(0)
-        shown = np.full_like(shown, 255)
-    try:
-        picture.save(path, FORMATS[ending], quality=100, **options)
-    except (OSError, KeyError, ValueError):
-        return  # Pillow does not write this mode in this format
-    if is_clear and ending in ("bmp", "jpg", "ppm"):
-        return  # written without its transparency, or with black
-    try:
-        found = np.asarray(as_shown(path)).astype(int)
-    except DataError as error:
-        assert "cannot be read" in str(error) and "\n" not in str(error)
-        assert mode in ("I", "F", "LAB", "HSV"), error
-        return
-    tolerance = 3 if ending == "jpg" or mode in ("YCbCr", "CMYK", "HSV", "P", "PA") else 0
-    assert mode == "LAB" or np.abs(found - shown).max() <= tolerance, (mode, ending, orientation)
+@pytest.mark.parametrize("orientation", TURNED)
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "CMYK", "YCbCr", "I;16"])
+def test_every_mode_is_read_turned_as_it_is_shown(tmp_path: Path, mode: str, orientation: int) -> None:
+    shown, exif = np.zeros((24, 16, 3), dtype=np.uint8), Image.Exif()
+    shown[:8, :8], shown[16:, 8:10], exif[274] = 255, 255, orientation
+    deep = Image.fromarray(shown[..., 0].astype(np.uint16) * 257)
+    picture = deep if mode == "I;16" else Image.fromarray(shown).convert(mode)
+    path = tmp_path / ("p.png" if mode in ("I;16", "1", "P") else "p.jpg")
+    picture.save(path, exif=exif, quality=100)
+    found = np.asarray(as_shown(path)).astype(int)
+    assert np.abs(found - TURNED[orientation](shown)).max() <= 3
 
 
 @pytest.mark.parametrize("ending", ["png", "webp", "tif"])
@@ -335,12 +285,3 @@ def test_transparent_pixels_lie_on_white(tmp_path: Path, ending: str) -> None:
     picture.save(tmp_path / f"p.{ending}", lossless=True, exact=True)
     found = np.asarray(as_shown(tmp_path / f"p.{ending}")).tolist()[0]
     assert found[:2] == [[200, 0, 100], [255, 255, 255]] and found[2] == pytest.approx([244, 204, 224], abs=1)
-
-
-@pytest.mark.parametrize(
-    ("values", "clear", "shown"),
-    [(np.array([[9, 77]], "u1"), 77, [9, 255]), (np.array([[0x1234, 7]], "u2"), 7, [0x12, 255])],
-)
-def test_a_transparent_value_is_white(tmp_path: Path, values: np.ndarray, clear: int, shown: list[int]) -> None:
-    Image.fromarray(values).save(tmp_path / "p.png", transparency=clear)
-    assert np.asarray(as_shown(tmp_path / "p.png"))[0, :, 0].tolist() == shown

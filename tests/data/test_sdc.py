@@ -1,7 +1,5 @@
 """The bank, and instances as rows of indices into it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch.testing import assert_close
 
-from fcamlib.data.sdc import SPLITS, Bank, SDCData, SDCTask, by_split, distinct, every_occurrence
+from fcamlib.data.sdc import Bank, SDCData, by_split, distinct, every_occurrence
 
 SEGMENTS = torch.tensor([[4, 0, 4], [1, 3, 0]], dtype=torch.int32)
 
@@ -80,14 +78,6 @@ def test_take_keeps_what_belongs_together(data: SDCData) -> None:
     assert taken.bank is data.bank
 
 
-def test_splits_of_a_moved_task_still_share_one_bank(data: SDCData) -> None:
-    task = SDCTask({split: data for split in SPLITS}, ("a", "b", "c"), "toy")
-    moved = task.to(torch.device("cpu"))
-    assert {split.bank.values.data_ptr() for split in moved.splits.values()} == {data.bank.values.data_ptr()}
-    meta = task.bank.to(torch.device("meta"))
-    assert meta.values.device.type == "meta" and (meta.scale, meta.pictures) == (1.0, False)
-
-
 @given(arrays("int64", st.tuples(st.integers(1, 4), st.integers(1, 6)), elements=st.integers(0, 8)))
 def test_distinct_rows_rebuild_the_instances(index: object) -> None:
     wanted = torch.as_tensor(index)
@@ -124,8 +114,3 @@ def test_trimmed_drops_only_what_is_padding_everywhere(data: SDCData) -> None:
     assert trimmed.mask is not None and trimmed.mask.tolist() == [[False, True], [True, False]]
     assert trimmed.label.tolist() == data.label.tolist()
     assert replace(data, mask=None).trimmed().num_segments == 3
-
-
-def test_instances_without_a_known_foreground_are_told_apart(data: SDCData) -> None:
-    foreground = torch.tensor([[True, True, False], [False, False, False]])
-    assert replace(data, foreground=foreground).has_foreground.tolist() == [True, False]

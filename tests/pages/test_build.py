@@ -1,8 +1,5 @@
 """The build of the book: one line a finished step, and one build at a time."""
 
-from __future__ import annotations
-
-import re
 import subprocess
 import sys
 import zipfile
@@ -27,15 +24,6 @@ def build(folder: Path, shell: str) -> subprocess.CompletedProcess[str]:
     (folder / "Snakefile").write_text(PIPELINE.format(shell))
     command = [sys.executable, str(SCRIPT), "--cores", "1"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
-
-
-def test_a_build_names_its_steps_and_keeps_the_rest_in_a_log(tmp_path: Path) -> None:
-    done = build(tmp_path, "touch made")
-    assert done.returncode == 0 and done.stderr == ""
-    *steps, last = done.stdout.splitlines()
-    assert [re.sub(r" \(\d+ s\)$", "", step) for step in steps] == ["[ 1/2] the one file", "[ 2/2] everything"]
-    log = tmp_path / ".snakemake" / "build.log"
-    assert last == f"The whole log is {log}." and "noise" in log.read_text()
 
 
 def test_a_failed_build_shows_the_end_of_its_log(tmp_path: Path) -> None:

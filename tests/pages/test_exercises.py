@@ -1,7 +1,5 @@
 """The numbers in the exercises' solutions, computed again with the parameters that the exercise names."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

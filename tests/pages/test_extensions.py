@@ -1,7 +1,5 @@
 """The book's own Sphinx extensions: docstrings become reStructuredText, written pages lose the theme's faults."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Iterator

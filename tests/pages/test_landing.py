@@ -1,7 +1,5 @@
 """The landing page in a browser: what was found is seen at once, beside a figure that moves, with three ways on."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

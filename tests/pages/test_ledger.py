@@ -1,7 +1,5 @@
 """The ledger of claims, as made from numbers and as built: verdicts follow from runs, each run counts once."""
 
-from __future__ import annotations
-
 import html
 import json
 import os
@@ -18,7 +16,7 @@ import pytest
 
 from fcamlib import store, tables
 from fcamlib.claims import CLAIMS
-from fcamlib.config import CrossValidation, Grid, Run, Sweep, SweepGrid
+from fcamlib.config import Grid, Run, Sweep, SweepGrid
 from fcamlib.store import Result
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,12 +110,6 @@ def test_a_row_says_what_was_measured_and_what_would_decide_it() -> None:
     )
 
 
-def test_short_names_tell_tasks_apart() -> None:
-    titles = ["a (JPEG copy), m = 5, 1,000 mosaics", "a (JPEG copy), m = 5, 20 mosaics", "a, m = 7", "b, 2, study of x"]
-    short = ["a, m = 5, 1,000 mosaics", "a, m = 5, 20 mosaics", "a, m = 7", "b"]
-    assert list(ledger.short_names(titles).values()) == short
-
-
 def test_only_shared_seeds_count_and_what_is_not_known_has_no_row() -> None:
     task = task_of([run for run in runs() if run.config.paradigm != "hard" or run.config.seed == 1])
     assert task.seeds == "1" and set(verdicts(task).values()) == {"inconclusive"}
@@ -193,23 +185,6 @@ def test_parameters_are_the_notebook_s_own_and_papermill_s_over_them(tmp_path: P
     ]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "a.ipynb")
     assert ledger.parameters_of(tmp_path / "a.ipynb") == {"seeds": [3], "noise": -0.5}
-
-
-def test_benchmarks_show_the_hybrid_s_accuracy_alone() -> None:
-    config = CrossValidation(
-        source="bags:b.npz", fingerprint="0", methods=("soft", "hard", "hybrid"), repeats=2, folds=3, epochs=2,
-        learning_rates=(0.1,), batch_size=1,
-    )  # fmt: skip
-    rows = [
-        {"repeat": repeat, "fold": fold, "method": method, "n": 10, "accuracy": level + 0.001 * fold * repeat}
-        for repeat in (0, 1)
-        for fold in (0, 1, 2)
-        for method, level in (("soft", 0.5), ("hard", 0.8), ("hybrid", 0.7))
-    ]
-    result = Result[CrossValidation](Path("nowhere") / config.name)
-    result.__dict__.update(config=config, summary={"title": "b", "provenance": {}}, history=pd.DataFrame(rows))
-    text = ledger.page([task_of(runs())], [result])
-    assert "<td>hybrid - HA</td><td>-0.100 [" in text and f"fcam rerun {config.name}" in text
 
 
 def test_recorded_runs_on_other_data_are_not_shown_as_pictures(monkeypatch: pytest.MonkeyPatch) -> None:

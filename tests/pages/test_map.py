@@ -1,7 +1,5 @@
 """The page that leads from the paper to the book names only what there is, and every notebook."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import shlex

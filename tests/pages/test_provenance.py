@@ -1,7 +1,5 @@
 """What the built book says about its own making: the line under each figure, and how long everything took."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """The training page: its mathematics is the library's, and a reader can do with it what it promises."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy
@@ -33,7 +31,6 @@ STATIC = ROOT / "book" / "_static"
 PARADIGMS = ("soft", "hard", "lvml", "hybrid")
 OWN = ("train.js", "train_views.js", "train_run.js", "train_model.js")
 RUNS = pd.read_csv(ROOT / "book" / "train.csv", comment="#")
-MAX_LINES, MAX_PAGE_BYTES = 900, 400_000
 NUMERICS = Numerics(device=torch.device("cpu"), dtype=torch.float64)
 SHARED = """window.model = fcamTrainModel(), window.run = fcamTrainRun(model);
 window.numbers = (values) => Float64Array.from(values);
@@ -285,9 +282,3 @@ def test_a_browser_without_workers_reads_a_sentence_and_sees_the_recorded_runs(b
     assert page.get_by_text("web workers and canvas, which this browser lacks").is_visible()
     assert page.locator("[data-part=recorded][open]").is_visible() and page.locator("[data-part=app]").is_hidden()
     page.close()
-
-
-def test_the_page_is_small_and_names_no_address(data: str) -> None:
-    code = "".join((STATIC / name).read_text("utf-8") for name in OWN)
-    assert code.count("\n") <= MAX_LINES and not re.findall(r"https?://", code)
-    assert len(code) + len(data) < MAX_PAGE_BYTES

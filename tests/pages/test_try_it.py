@@ -1,7 +1,5 @@
 """What every notebook page has: its question, three takeaways, its cost, a command that changes it, and exercises."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -83,25 +83,6 @@ def test_learning_curves_are_means_with_t_intervals_and_every_seed(num_seeds: in
     assert {"95% t-interval of the mean", "single seeds", f"LVML (n = {num_seeds})"} <= set(texts_of(fig))
 
 
-def test_no_interval_of_a_share_leaves_its_range_and_the_axis_begins_below_the_lowest() -> None:
-    values = pd.DataFrame({"paradigm": "soft", "seed": [0, 1], "epoch": 1, "focus_accuracy": [0.01, 0.3], "saif": 0.5})
-    history = pd.concat([values, values.assign(epoch=2)]).assign(accuracy=[0.99, 0.65, 0.97, 1.0])
-    fig = plots.learning_curves(history)
-    for title, metric in METRICS.items():
-        low, high = band_of(panel(fig, title), f"band-{metric}-soft")
-        assert low.min() >= 0.0 and high.max() <= 1.0
-    assert panel(fig, "SAIF").get_yticks().min() == pytest.approx(0.4)
-    assert panel(fig, "focus accuracy").get_ylim()[0] < 0.0 < 1.0 < panel(fig, "focus accuracy").get_ylim()[1]
-
-
-def test_a_single_seed_is_a_plain_line_and_many_seeds_have_no_dots() -> None:
-    fig = plots.learning_curves(pd.concat([a_history(1, 2, ("soft",)), a_history(3, 2, ("hard",))]))
-    assert by_gid(fig, "band-saif-soft") == by_gid(fig, "seeds-saif-soft") == []
-    assert {"SA (n = 1)", "HA (n = 3)"} <= set(texts_of(fig))
-    assert not any("interval" in text for text in texts_of(plots.learning_curves(a_history(1))))
-    assert "single seeds" not in texts_of(plots.learning_curves(a_history(11)))
-
-
 def test_what_needs_the_foreground_is_left_out_where_it_is_not_known() -> None:
     for bare in (a_history().drop(columns=["focus_accuracy", "saif"]), a_history().assign(focus_accuracy=np.nan)):
         assert panel(plots.learning_curves(bare), "accuracy")
@@ -237,16 +218,6 @@ def test_incentive_over_alpha_takes_the_last_epoch() -> None:
     assert data_of(fig, "theory-incentive-hard").tolist() == [[0.0, 0.25], [1.0, 0.75]]
     assert "HA (n = 3)" in texts_of(fig)
     assert_legible(fig)
-
-
-def test_one_steep_curve_does_not_flatten_the_others() -> None:
-    assert not any("logarithmic" in text for text in texts_of(plots.incentive_over_alpha(a_sweep())))
-    for draw in (plots.incentive_over_alpha, plots.fixed_focus_curves):
-        fig = draw(a_sweep(highest=9.0))
-        (said,) = [ax for ax in fig.axes if "logarithmic above 2" in ax.get_ylabel()]
-        heights = said.transData.transform([[0.0, value] for value in (0.0, 2.0, 9.0)])[:, 1]
-        assert heights[1] - heights[0] > heights[2] - heights[1]
-        assert_legible(fig)
 
 
 def test_cost_is_drawn_over_segments_a_column_a_way() -> None:

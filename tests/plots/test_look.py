@@ -121,30 +121,6 @@ def test_saving_twice_and_drawing_anew_write_the_same_bytes(draw: Callable, tmp_
     assert np.allclose(pixels[0, 0], 1.0) and pixels[..., 3].min() == 1.0, "an opaque card"
 
 
-@pytest.mark.parametrize("full_at", range(1, 4))
-def test_a_full_disk_leaves_all_of_the_old_figure_and_no_record_of_a_new_one(
-    full_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fig = a_figure()
-    plots.save(fig, "old", tmp_path, {"version": 1})
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    written, write = [], Path.write_bytes
-
-    def until_full(self: Path, content: bytes) -> int:
-        written.append(self)
-        if len(written) % 3 != full_at % 3:
-            return write(self, content)
-        write(self, content[:10])
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", until_full)
-    for name in ("old", "new"):
-        written.clear()
-        with pytest.raises(UserError, match=rf"^the figure '{name}' cannot be written into .*No space left.*\.$"):
-            plots.save(fig, name, tmp_path, {"version": 2})
-        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
 def test_what_cannot_be_saved_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"name is '\.\./up': use lower-case letters"):
         plots.save(a_figure(), "../up", tmp_path, {})

@@ -84,12 +84,6 @@ def test_the_frame_surrounds_the_foreground_and_nothing_else(kind: str, num_segm
     assert_legible(fig)
 
 
-def test_bytes_and_floats_give_the_same_picture() -> None:
-    segments, foreground = some_mosaics(1, 5, colour=True)
-    drawn = [plots.sample_mosaics(shown, foreground, ["bird"])._repr_png_() for shown in (segments, segments / 255.0)]
-    assert drawn[0] == drawn[1]
-
-
 @pytest.mark.parametrize("num_segments", [5, 9])
 def test_gallery_bars_and_numbers_are_the_weights_below_their_segment(num_segments: int) -> None:
     rng = np.random.default_rng(11)

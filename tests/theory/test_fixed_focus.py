@@ -1,7 +1,5 @@
 """Fixed focus in closed form: against an ODE solver, automatic differentiation and its own equations."""
 
-from __future__ import annotations
-
 import re
 from math import log
 

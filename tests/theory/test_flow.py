@@ -1,7 +1,5 @@
 """The gradient flow against stated numbers, against itself by other routes, and against training written out anew."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 from math import log

@@ -1,7 +1,5 @@
 """Parameters of the page on the gradient flow, and what it says about trained models."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

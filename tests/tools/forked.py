@@ -1,7 +1,5 @@
 """Processes that can be killed: forked from one that has imported torch, so that a hundred of them cost little."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Numbers per seed whose intervals are known."""
 
-from __future__ import annotations
-
 import numpy as np
 
 SEEDS = 5

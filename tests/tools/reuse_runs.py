@@ -4,8 +4,6 @@ Exit status 1, and nothing copied, unless the book is built and every result was
 out, without changes to tracked files then or now: numbers of another state of the code are never taken for this one's.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small captioning task and its runs, for the tests of this folder."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

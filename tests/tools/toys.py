@@ -1,7 +1,5 @@
 """A small task of vectors with a linear model, as the tests of training and of its checkpoints share them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
