@@ -1,7 +1,5 @@
 """Test set-up for tests/ and for the notebooks, which pytest's conftest in tests/ alone would not reach."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
@@ -44,7 +42,7 @@ _scratch = pytest.StashKey[str]()
 
 
 # Files that take longest, so that no worker is left with one of them alone; the first one's jobs mostly wait.
-FIRST = ("test_slurm.py", "test_site.py", "test_store.py", "test_train.py", "05_gradient_flow.ipynb", "test_matrix.py")
+FIRST = ("test_slurm.py", "test_site.py", "test_store.py", "test_train.py", "test_matrix.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

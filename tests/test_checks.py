@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fcamlib import __version__, checks, estimate, numerics, paths, provenance, store
+from fcamlib import __version__, checks, paths, store
 from fcamlib.cli import main
 from fcamlib.config import SOURCES, Grid
 from fcamlib.data import hatexplain
@@ -63,21 +63,6 @@ def test_versions_devices_and_folders(tmp_path: Path, monkeypatch: pytest.Monkey
     assert lines["results (FCAM_RESULTS)"] == "NOT WRITABLE (Not a directory): /dev/null/x"
 
 
-@pytest.mark.parametrize(("flags", "slow"), [("avx2 avx512f", True), ("avx512f avx512_bf16", False), ("", False)])
-def test_what_bfloat16_costs_is_said_by_check_estimate_and_training(
-    flags: str, slow: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(provenance, "cpuinfo", lambda field: flags if field == "flags" else "Some CPU")
-    numerics._warn_once.cache_clear()
-    (config,) = Grid.of({**SMALL, "paradigms": "soft", "precision": "bfloat16", "device": "cpu"}).configs()
-    numerics.Numerics.of(config.training)
-    numerics.Numerics.of(config.training)
-    said = [told()["bfloat16"], *list(estimate.listing([config], timed=False))[2:], *caplog.messages]
-    sentence = f"precision=bfloat16 {provenance.BFLOAT16_COSTS}."
-    assert said == ([sentence] * 3 if slow else ["as fast as float32"])
-    numerics._warn_once.cache_clear()
-
-
 def test_data_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tmp_path / "data"
     for name in ("my pictures", "odd", "hollow", "locked"):
@@ -127,13 +112,3 @@ def test_runs(tmp_path: Path) -> None:
     lines = told()
     assert (lines["recorded"], lines["stored"], lines["unfinished"]) == ("1 verified", "1 verified", "1: some-run")
     assert lines["DAMAGED"] == f"{soft.folder}: history.csv does not match its checksum"
-
-
-def test_a_folder_that_cannot_be_read_does_not_stop_list_and_check(tmp_path: Path) -> None:
-    good, bad = (store.get(config) for config in Grid.of({**SMALL, "paradigms": "soft,hard"}).configs())
-    for name in (store.SUMS, "config.json"):
-        (bad.folder / name).unlink()
-        (bad.folder / name).mkdir()
-        assert told()["DAMAGED"].startswith(f"{bad.folder}: ")
-        listed = CliRunner().invoke(main, ["list"])
-        assert listed.exit_code == 0 and good.folder.name in listed.stdout and bad.folder.name not in listed.stdout

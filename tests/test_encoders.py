@@ -1,7 +1,6 @@
 """Encoders: against loops written in numpy; padding and duplicates change nothing; order matters where it should."""
 
 from collections.abc import Callable
-from itertools import product
 
 import numpy as np
 import pytest
@@ -11,10 +10,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fcamlib.config import Text
-from fcamlib.data.sdc import Bank, SDCData, SDCTask, distinct, every_occurrence
+from fcamlib.data.sdc import Bank, SDCData, SDCTask, distinct
 from fcamlib.encoders import EMBEDDING_DIM, NUM_HEADS, Transformer, build_encoder, positions
-from fcamlib.errors import UserError
-from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.paradigms import PAPER
@@ -56,17 +53,6 @@ def numbers(
     output.loss(paradigm, data.label).backward()
     gradients = [p.grad.clone() for p in fcam.parameters() if p.grad is not None]
     return output.loss(paradigm, data.label, "none").detach(), output.log_prob(paradigm).detach(), gradients
-
-
-@pytest.mark.parametrize("paradigm", PAPER)
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-6), (torch.float64, 1e-13)])
-def test_each_word_once_equals_every_place(paradigm: str, dtype: torch.dtype, tolerance: float) -> None:
-    fcam, data = model("embedding", dtype), task().splits["train"]
-    once, plain = numbers(fcam, data, paradigm), numbers(fcam, data, paradigm, every_occurrence)
-    for got, wanted in zip((*once[:2], *once[2]), (*plain[:2], *plain[2]), strict=True):
-        assert_close(got, wanted, rtol=tolerance, atol=tolerance)
-    words = data.bank.rows(distinct(data.segments)[0], dtype)
-    assert len(words) < int(data.mask.sum())  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("paradigm", PAPER)
@@ -119,21 +105,6 @@ def test_transformer_equals_loops_over_heads_and_words() -> None:
 
 
 @pytest.mark.parametrize("encoder", Text.encoders)
-def test_posts_score_alike_alone_and_beside_longer_ones_of_up_to_512_words(encoder: str) -> None:
-    fcam, posts = model(encoder), ([4], [1 + i % (NUM_WORDS - 1) for i in range(512)], [0, 0, 0])
-    scores = evaluate(fcam, task(posts).splits["train"])
-    for row, post in enumerate(posts):
-        alone = evaluate(fcam, task((post,), label=Y[row : row + 1]).splits["train"])
-        for paradigm, name in product(PAPER, ("a_z", "s_y", "loss")):
-            wanted = getattr(scores[paradigm], name)[row]
-            assert np.isfinite(wanted) and getattr(alone[paradigm], name)[0] == pytest.approx(wanted, rel=1e-9)
-    assert scores["soft"].a_z[0] == pytest.approx(1.0, abs=1e-12) and 0 < scores["soft"].a_z[1] < 1
-    assert np.ptp([scores[paradigm].loss[0] for paradigm in PAPER]) < 1e-12  # with one word all paradigms are one
-    if encoder == "embedding":  # three times the same zero vector
-        assert scores["soft"].a_z[2] == pytest.approx(1 / 3, abs=1e-12)
-
-
-@pytest.mark.parametrize("encoder", Text.encoders)
 def test_initial_weights_come_from_the_generator_alone(encoder: str) -> None:
     torch.manual_seed(3)
     before = torch.random.get_rng_state()
@@ -147,13 +118,3 @@ def test_initial_weights_come_from_the_generator_alone(encoder: str) -> None:
     assert not torch.equal(first[words], other[words])
     assert torch.equal(first[words][0], torch.zeros(EMBEDDING_DIM, dtype=torch.float64))
     assert float(first[words][1:].std()) == pytest.approx(1.0, abs=0.05)
-
-
-def test_wrong_encoders_are_one_sentence() -> None:
-    generator = torch.Generator().manual_seed(0)
-    with pytest.raises(UserError, match="encoder='bert' is unknown: choose one of embedding, transformer"):
-        build_encoder("bert", task(), generator)
-    data = task().splits["train"]
-    vectors = SDCData(Bank(torch.ones(NUM_WORDS, 2)), data.segments, data.label, data.foreground, data.mask)
-    with pytest.raises(UserError, match="needs words"):
-        build_encoder("embedding", SDCTask({"train": vectors}, tuple("abc"), "toy"), generator)

@@ -165,14 +165,3 @@ def test_data_that_are_missing_are_named_and_not_downloaded(tmp_path: Path, monk
 def test_a_run_in_64_bits_uses_the_processor_wherever_it_is() -> None:
     for changes in ({"device": "cpu"}, {"precision": "float64"}):
         assert provenance.device_name(config_of("soft", **changes).training) == provenance.cpu_name()
-
-
-def test_a_recorded_run_tells_of_pictures_that_lie_elsewhere_here() -> None:
-    asked = config_of("soft")
-    asked = asked.model_copy(update={"data": asked.data.model_copy(update={"source": "folder:/here/flowers"})})
-    kept = asked.portable
-    assert kept.data.source == "folder:flowers"
-    told = stored(kept, {0: [2.0] * 6})
-    assert like(asked, told) == 12.0
-    other = asked.model_copy(update={"data": asked.data.model_copy(update={"source": "folder:/here/birds"})})
-    assert like(other, told) is None

@@ -132,6 +132,9 @@ def test_networks_equal_their_layers_written_out(kind: str, name: str) -> None:
     assert_close(network(hidden), expected.squeeze(1) if kind == "focus" else expected)
 
 
+NEED = "segments of shape {} do not fit the {} networks, which need"
+
+
 @pytest.mark.parametrize(
     ("name", "shape", "sentence"),
     [
@@ -140,17 +143,10 @@ def test_networks_equal_their_layers_written_out(kind: str, name: str) -> None:
             PICTURE,
             "classification_network='resnet' is unknown: choose one of cifar10, cifar100, digits, mlp, ",
         ),
-        *(
-            (name, DIGIT, "segments of shape (1, 8, 8) do not fit the CIFAR networks, which need (3, 32, 32): set ")
-            for name in ("cifar10", "cifar100")
-        ),
-        ("digits", PICTURE, "segments of shape (3, 32, 32) do not fit the digits networks, which need (1, 8, 8): set "),
-        (
-            "conv1d",
-            (2, 10),
-            "segments of shape (2, 10) do not fit the conv1d networks, which need (channels, samples) ",
-        ),
-        ("conv1d", (20,), "segments of shape (20,) do not fit the conv1d networks, which need (channels, samples) "),
+        ("cifar10", DIGIT, NEED.format(DIGIT, "CIFAR") + " (3, 32, 32): set "),
+        ("cifar100", DIGIT, NEED.format(DIGIT, "CIFAR") + " (3, 32, 32): set "),
+        ("digits", PICTURE, NEED.format(PICTURE, "digits") + " (1, 8, 8): set "),
+        ("conv1d", (2, 10), NEED.format((2, 10), "conv1d") + " (channels, samples) "),
     ],
 )
 def test_unknown_names_and_shapes_are_one_sentence(name: str, shape: tuple[int, ...], sentence: str) -> None:

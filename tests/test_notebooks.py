@@ -167,15 +167,6 @@ def test_runs_from_a_foreign_folder_with_parameters_as_text_yaml_and_file(tmp_pa
     assert {entry.name for entry in tmp_path.iterdir()} == {"more.yaml", "out.ipynb"}, "files in the caller's folder"
 
 
-def test_a_wrong_parameter_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    """What papermill hands on; tests/test_notebook.py goes through the kinds of mistakes."""
-    done = papermill(NOTEBOOKS[3], tmp_path, "-p", "num_segmets", "5")
-    assert done.returncode != 0
-    errors = [line for line in done.stderr.splitlines() if line.startswith("UserError:")]
-    assert errors, done.stderr[-3000:]
-    assert "did you mean 'num_segments'?" in errors[-1] and errors[-1].endswith(".")
-
-
 def namespace(injected: str = "", **names: Any) -> dict[str, Any]:
     """What `globals()` of a notebook holds: names, and the source of each cell that has run."""
     cells = ["", "seeds = [0]", f"# Parameters\n{injected}\n"] if injected else ["", "seeds = [0]"]

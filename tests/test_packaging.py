@@ -76,18 +76,6 @@ def test_this_environment_holds_the_pinned_versions() -> None:
     assert not differing, f"(pinned, installed) differ: {differing}; recreate the environment with constraints.txt"
 
 
-def test_conda_installs_the_same_package_with_the_same_pins() -> None:
-    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
-    assert environment["name"] == "fcam"
-    conda = [entry for entry in environment["dependencies"] if isinstance(entry, str)]
-    (pip,) = [entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)]
-    (python,) = [entry.split("=")[1] for entry in conda if entry.startswith("python=")]
-    assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(python)
-    assert pip == ["-c constraints.txt", f"-e .[{','.join(sorted(set(EXTRAS) - OPTIONAL))}]"]
-    # Whatever conda itself installs must not be a package that constraints.txt pins to another version.
-    assert not {canonicalize_name(entry.split("=")[0]) for entry in conda} & set(pins())
-
-
 @pytest.mark.parametrize("folder", IMPORTERS)
 def test_every_import_is_a_declared_dependency(folder: str) -> None:
     allowed = {canonicalize_name(Requirement(line).name) for line in IMPORTERS[folder]}

@@ -8,7 +8,6 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from scipy.special import softmax
-from torch.nn import functional
 from toys import BATCH, FLOAT64, N_TRAIN, D, K, bits, changed, linear, phase, toy_task, untimed, with_bank
 
 from fcamlib import training
@@ -133,19 +132,6 @@ def test_truth_about_the_foreground_is_never_trained_on(task: SDCTask) -> None:
     turned = changed(task, "train", foreground=task.splits["train"].foreground[:, [1, 2, 0]])
     for paradigm in PAPER:
         assert bits(trained(task, phase(paradigm))[0]) == bits(trained(turned, phase(paradigm))[0])
-
-
-def test_masked_equals_removed(task: SDCTask) -> None:
-    padded = task
-    for split, data in task.splits.items():
-        segments = torch.cat([torch.full((len(data), 1), 39, dtype=torch.int32), data.segments], dim=1)
-        foreground, mask = (functional.pad(of, (1, 0)) for of in (data.foreground, torch.ones_like(data.foreground)))
-        padded = changed(padded, split, segments=segments, foreground=foreground, mask=mask)
-    for paradigm in PAPER:
-        (model, plain, _), (wide, masked, _) = trained(task, phase(paradigm)), trained(padded, phase(paradigm))
-        for found, expected in zip(weights(wide), weights(model), strict=True):
-            assert_allclose(found, expected, atol=1e-12)
-        assert masked.history[-1]["test_loss"] == pytest.approx(plain.history[-1]["test_loss"], abs=1e-12)
 
 
 def test_same_seed_same_bits_and_another_seed_other_bits(task: SDCTask) -> None:

@@ -231,12 +231,6 @@ def test_a_region_of_the_small_encoder_sees_its_own_surroundings_alone() -> None
     assert (int(rows.min()), int(rows.max())) == (12, 27) == (int(columns.min()), int(columns.max()))
 
 
-@pytest.mark.parametrize(("start", "is_same"), [("zero", True), ("learned", True), ("mean", False)])
-def test_the_mean_region_alone_tells_the_first_state_about_the_picture(start: str, is_same: bool) -> None:
-    hidden, _ = tiny(start=start).start(features(2))
-    assert torch.equal(hidden[0], hidden[1]) is is_same
-
-
 @pytest.mark.parametrize(
     ("encoder", "shape", "sentence"),
     [

@@ -110,21 +110,6 @@ def test_the_command_trains_and_shows_what_is_stored() -> None:
     assert refused.exit_code == 2 and refused.output.startswith("fcam: paradigms='lvml' is not allowed")
 
 
-def test_a_recorded_run_is_found_and_its_weights_are_computed_where_they_are_needed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    first = config("hybrid").prefix
-    assert first is not None
-    stored = store.get(first)
-    monkeypatch.setattr("fcamlib.paths.recorded_dir", lambda: tmp_path / "recorded")
-    store.record(stored)
-    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "new"))
-    assert store.get(first).is_recorded
-    finished = store.get(config("hybrid"))
-    assert len(finished.history) == 4
-    assert (tmp_path / "new" / first.name / "model.safetensors").is_file()
-
-
 def test_frozen_features_of_a_folder_in_the_layout_of_coco(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, write_coco: Callable[[Path, Any, int], str]
 ) -> None:

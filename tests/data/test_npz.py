@@ -1,4 +1,4 @@
-"""A user's .npz files of series and bags: every array is checked before it is used, and keeps what it can resolve."""
+"""Series and bags, generated and from a user's .npz file: read as documented, standardised by training data alone."""
 
 import io
 from pathlib import Path
@@ -6,41 +6,46 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fcamlib.config import Bags, Series
 from fcamlib.data import files
-from fcamlib.data.bags import bags_task, num_repeats_and_folds
-from fcamlib.data.sdc import SDCTask
-from fcamlib.data.series import series_task
+from fcamlib.data.bags import SEPARATION, bags_task, centres, num_repeats_and_folds
+from fcamlib.data.sdc import SDCData, SDCTask
+from fcamlib.data.series import series_task, waveforms
 from fcamlib.errors import DataError
 
 Arrays = dict[str, Any]
 
 
 def bags() -> Arrays:
-    """Twenty bags of 1 to 5 instances, mixed up, with two repeats of five folds."""
+    """Twenty bags of 1 to 5 instances, mixed up; feature 0 is the instance's row, feature 1 its bag; 2 x 5 folds."""
     draws = np.random.default_rng(3)
     bag = draws.permutation(np.repeat(np.arange(20), np.arange(20) % 5 + 1))
+    features = np.stack([np.arange(60.0), bag, draws.normal(5, 100, 60)], axis=1)
     fold = np.stack([draws.permutation(np.arange(20) % 10 // 2), np.arange(20) // 4])
-    return {"features": draws.normal(5, 100, (60, 3)), "bag": bag, "label": np.arange(20) % 2, "fold": fold}
+    return {"features": features, "bag": bag, "label": np.arange(20) % 2, "fold": fold}
 
 
 def series() -> Arrays:
-    return {"series": np.random.default_rng(5).normal(3, 2, (20, 2, 23)), "label": np.arange(20) % 2}
+    """Twenty series of 23 samples and two channels, each with one foreground sample."""
+    values = np.random.default_rng(5).normal([[[3.0], [-50.0]]], [[[2.0], [9.0]]], (20, 2, 23))
+    foreground = np.arange(23) == np.arange(20)[:, None]
+    return {"series": values, "label": np.arange(20) % 2, "foreground": foreground, "split": np.arange(20) % 3}
 
 
 def windows() -> Arrays:
     return {"windows": np.random.default_rng(5).normal(3, 2, (20, 4, 2, 5)), "label": np.arange(20) % 2}
 
 
-def loaded(path: Path, arrays: Arrays, **config: Any) -> SDCTask:
+def loaded(path: Path, arrays: Arrays, seed: int = 0, **config: Any) -> SDCTask:
     np.savez(path / "mine.npz", **{name: array for name, array in arrays.items() if array is not None})
     if "bag" in arrays:
-        return bags_task(Bags(source=f"bags:{path}/mine.npz", **config), 0)
+        return bags_task(Bags(source=f"bags:{path}/mine.npz", **config), seed)
     config.setdefault("window_length", 0 if "windows" in arrays else 5)
-    return series_task(Series(source=f"series:{path}/mine.npz", **config), 0)
+    return series_task(Series(source=f"series:{path}/mine.npz", **config), seed)
 
 
 def at(index: int, value: Any, number: int) -> np.ndarray:
@@ -151,7 +156,7 @@ def test_no_damaged_byte_ends_in_a_traceback(tmp_path_factory: pytest.TempPathFa
 def test_large_offsets_keep_what_the_file_resolves(tmp_path: Path, offset: float) -> None:
     """Seconds since 1970 differ by 1 in 10^9; standardised they are what they are without the offset."""
     plain, moved = bags(), bags()
-    plain["features"] = np.round(plain["features"])
+    plain["features"] = np.round(100 * plain["features"])
     moved["features"] = plain["features"] + offset
     found = [loaded(tmp_path, arrays).bank.values for arrays in (plain, moved)]
     np.testing.assert_allclose(found[1], found[0], atol=2e-6)
@@ -176,3 +181,145 @@ def test_what_standardising_cannot_hold_is_one_sentence(tmp_path: Path) -> None:
     arrays["features"][arrays["bag"] == 8, 0] = 3e38
     with pytest.raises(DataError, match="a value is 1e38 standard deviations from the training mean"):
         loaded(tmp_path, arrays, repeat=1, fold=2)
+
+
+def test_clouds_decide_the_label_by_their_foreground_and_nothing_else() -> None:
+    sizes = {"num_segments": 9, "num_features": 12, "num_classes": 3}
+    config = Bags(source="clouds", num_train=3_000, num_validation=20, num_test=30, **sizes)
+    data = bags_task(config, 0).splits["train"]
+    assert data.mask is not None
+    mask, foreground = data.mask.numpy(), data.foreground.numpy()
+    features, label = data.bank.values.numpy()[data.segments.numpy()[mask]], data.label.numpy()[np.nonzero(mask)[0]]
+    nearest = ((features[:, None] - centres(6, 12)) ** 2).sum(axis=2).argmin(axis=1)
+    assert (nearest == label)[foreground[mask]].mean() > 0.88
+    others = nearest[~foreground[mask]]
+    assert (others >= 3).mean() > 0.9 and np.bincount(others, minlength=6)[3:].min() > 1_500
+    np.testing.assert_allclose(np.linalg.norm(centres(6, 12), axis=1), SEPARATION)
+    size, marked = mask.sum(axis=1), foreground.sum(axis=1)  # one to a quarter is foreground
+    assert (marked >= 1).all() and (marked <= np.maximum(1, size // 4)).all() and not (foreground & ~mask).any()
+
+
+def rows_by_bag(data: SDCData) -> list[list[int]]:
+    masks = [[True] * data.num_segments] * len(data) if data.mask is None else data.mask.tolist()
+    return [
+        sorted(s for s, m in zip(row, mask, strict=True) if m)
+        for row, mask in zip(data.segments.tolist(), masks, strict=True)
+    ]
+
+
+def test_unsorted_bag_numbers_keep_every_instance_in_its_bag(tmp_path: Path) -> None:
+    arrays = bags()
+    made = loaded(tmp_path, arrays, repeat=1, fold=2)
+    test = made.splits["test"]
+    assert rows_by_bag(test) == [np.flatnonzero(arrays["bag"] == number).tolist() for number in (8, 9, 10, 11)]
+    assert test.label.tolist() == [0, 1, 0, 1]
+    found = sorted(row for data in made.splits.values() for bag in rows_by_bag(data) for row in bag)
+    assert found == list(range(60))
+    assert not test.foreground.any() and [len(made.splits[s]) for s in ("train", "validation")] == [12, 4]
+
+
+def test_each_fold_is_the_files_own_and_splits_are_stratified_and_the_same_for_every_seed(tmp_path: Path) -> None:
+    arrays = bags()
+    for repeat, fold in np.ndindex(2, 5):
+        made, again = (loaded(tmp_path, arrays, seed, repeat=repeat, fold=fold) for seed in (0, 7))
+        of_fold = np.flatnonzero(arrays["fold"][repeat] == fold)
+        assert rows_by_bag(made.splits["test"]) == [np.flatnonzero(arrays["bag"] == bag).tolist() for bag in of_fold]
+        assert all(torch.equal(made.splits[name].segments, again.splits[name].segments) for name in made.splits)
+        assert set(made.splits["validation"].label.tolist()) == {0, 1}
+    assert num_repeats_and_folds(f"bags:{tmp_path}/mine.npz") == (2, 5)
+    del arrays["fold"]
+    tests = [rows_by_bag(loaded(tmp_path, arrays, fold=fold).splits["test"]) for fold in range(10)]
+    assert sorted(row for bags in tests for rows in bags for row in rows) == list(range(60))
+    assert rows_by_bag(loaded(tmp_path, arrays, repeat=1).splits["test"]) != tests[0]
+    assert num_repeats_and_folds(f"bags:{tmp_path}/mine.npz") == (0, 10)
+
+
+def test_standardisation_sees_training_bags_alone(tmp_path: Path) -> None:
+    arrays = bags()
+    made = loaded(tmp_path, arrays, repeat=1, fold=2)
+    is_train = np.isin(np.arange(60), [row for bag in rows_by_bag(made.splits["train"]) for row in bag])
+    of_train = arrays["features"][is_train].astype(np.float64)
+    expected = (arrays["features"] - of_train.mean(axis=0)) / of_train.std(axis=0)
+    np.testing.assert_allclose(made.bank.values.numpy(), expected, atol=1e-5)
+    arrays["features"][~is_train] = 1e6
+    changed = loaded(tmp_path, arrays, repeat=1, fold=2)
+    np.testing.assert_array_equal(made.bank.values[is_train], changed.bank.values[is_train])
+
+
+SIZES = {"num_segments": 5, "num_channels": 3, "num_classes": 4, "num_train": 60, "num_validation": 7, "num_test": 11}
+
+
+def motifs(seed: int = 0, **changes: Any) -> SDCTask:
+    settings: dict[str, Any] = {**SIZES, "window_length": 20, "noise": 0.0, "distractors": 0.0, **changes}
+    return series_task(Series(source="motifs", **settings), seed)
+
+
+def windows_of(data: SDCData) -> np.ndarray:
+    return data.bank.values.numpy()[data.segments.numpy()]  # (n, M, C, T)
+
+
+def matched(windows: np.ndarray, shapes: np.ndarray) -> np.ndarray:
+    """Largest correlation of each window, its slow drift taken out, with each waveform at any offset: (n, M, W)."""
+    length = shapes.shape[2]
+    found = np.full((*windows.shape[:2], len(shapes)), -np.inf)
+    basis = np.linalg.qr(np.vander(np.linspace(-1, 1, length), 3))[0]
+    flat = shapes - np.einsum("wct,tp,sp->wcs", shapes, basis, basis)
+    flat /= np.linalg.norm(flat, axis=(1, 2), keepdims=True)
+    for start in range(windows.shape[3] - length + 1):
+        part = windows[..., start : start + length]
+        rest = part - np.einsum("nmct,tp,sp->nmcs", part, basis, basis)
+        found = np.maximum(found, np.einsum("nmct,wct->nmw", rest, flat))
+    return found
+
+
+def test_the_motif_stands_in_the_foreground_window_and_names_the_label() -> None:
+    shapes = waveforms(8, 3, 10)
+    for data in motifs().splits.values():
+        score = matched(windows_of(data), shapes)
+        np.testing.assert_array_equal(score.max(axis=2).argmax(axis=1), data.foreground.numpy().argmax(axis=1))
+        place = data.foreground.numpy().argmax(axis=1)
+        np.testing.assert_array_equal(score[np.arange(len(data)), place].argmax(axis=1), data.label.numpy())
+        assert (data.foreground.sum(dim=1) == 1).all()
+
+
+# --- a user's file ----------------------------------------------------------------------------------------------------
+
+
+def test_series_are_cut_in_order_and_a_window_with_a_foreground_sample_is_foreground(tmp_path: Path) -> None:
+    arrays = series()
+    made = loaded(tmp_path, arrays)
+    chosen = np.flatnonzero(arrays["split"] == 0)
+    values = arrays["series"][chosen][..., :20].astype(np.float64)
+    expected = (values - values.mean(axis=(0, 2))[:, None]) / values.std(axis=(0, 2))[:, None]
+    windows = np.stack(np.split(expected, 4, axis=2), axis=1)  # (n, M, C, T)
+    train = made.splits["train"]
+    np.testing.assert_allclose(windows_of(train), windows, atol=1e-5)
+    np.testing.assert_array_equal(train.foreground.numpy(), np.arange(4) == chosen[:, None] // 5)
+    assert [len(data) for data in made.splits.values()] == [7, 7, 6] and train.mask is None
+    assert made.class_names == ("0", "1") and made.title == "mine"
+
+
+def test_padding_is_masked_and_neither_it_nor_test_series_count_in_the_standardisation(tmp_path: Path) -> None:
+    arrays = series() | {"length": np.array([5, 9, 14, 23] * 5)}
+    before = loaded(tmp_path, arrays)
+    mask = np.concatenate([before.splits[s].mask.numpy() for s in before.splits])  # type: ignore[union-attr]
+    order = np.concatenate([np.flatnonzero(arrays["split"] == number) for number in range(3)])
+    np.testing.assert_array_equal(mask.sum(axis=1), np.array([1, 1, 2, 4] * 5)[order])
+    for row, length in zip(arrays["series"], arrays["length"], strict=True):
+        row[:, 5 * (length // 5) :] = 1e7
+    arrays["series"][arrays["split"] == 2] *= 1e6
+    after = loaded(tmp_path, arrays)
+    for split in ("train", "validation"):
+        kept = before.splits[split].mask.numpy()  # type: ignore[union-attr]
+        np.testing.assert_array_equal(windows_of(before.splits[split])[kept], windows_of(after.splits[split])[kept])
+    assert np.abs(windows_of(after.splits["test"])).max() > 1e3
+
+
+def test_ready_windows_names_of_classes_and_a_constant_channel(tmp_path: Path) -> None:
+    windows = np.random.default_rng(1).normal(size=(10, 3, 2, 12))
+    windows[:, :, 1] = 4.0
+    made = loaded(tmp_path, {"windows": windows, "label": np.array(["wake", "sleep"] * 5)})
+    assert made.class_names == ("sleep", "wake") and [len(data) for data in made.splits.values()] == [6, 2, 2]
+    for data in made.splits.values():
+        assert (windows_of(data)[:, :, 1] == 0).all() and not data.foreground.any()
+        assert set(data.label.tolist()) == {0, 1}

@@ -29,14 +29,9 @@ SPEC = {
 }
 LAST = 5
 SCRIPTS = ("course.js", "gallery.js", "drawing.js")
-MAX_PAGE_BYTES = 400_000
 # What the book's theme defines.
 NAMES = ("text-base", "text-muted", "surface", "border", "primary")
 THEME = ":root { " + "".join(f"--pst-color-{name}: #777; " for name in NAMES) + "}"
-# The drawings' parts, the entries of the list and the sign of a prediction are made by the scripts.
-PLACES = """() => [...document.querySelectorAll('section *:not(svg *, option, .said *)')]
-  .filter(e => e.getClientRects().length)
-  .map(e => e.getBoundingClientRect()).map(box => [box.top + scrollY, box.height].map(Math.round))"""
 
 
 def skeleton() -> str:
@@ -242,35 +237,12 @@ def test_the_pictures_are_the_segments_and_the_foreground_is_framed(page: Page, 
         page.get_by_role("button", name="Next").click()
 
 
-def test_nothing_moves_and_nothing_is_wider_than_a_phone(page: Page) -> None:
-    page.locator("#fcam-epoch").fill("1")
-    page.locator("#fcam-list").select_option(index=1)
-    page.get_by_role("button", name="Next").click()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    empty = page.context.new_page()
-    empty.set_content(content(""))  # without data nothing is filled in
-    assert empty.evaluate(PLACES) == page.evaluate(PLACES)
-    empty.close()
-
-
 @pytest.fixture(scope="module")
 def built() -> Path:
     """The page in the built site."""
     if not (path := SITE / "course.html").is_file():
         pytest.fail("book/_build/html/course.html is missing: run `make book` first")
     return path
-
-
-def test_the_built_page_works_from_a_file_and_is_light(browser: Browser, built: Path) -> None:
-    page, asked = browser.new_page(), list[str]()
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(built.as_uri())
-    assert page.locator(".fcam-course .number").count() == 100
-    assert page.locator('figure[data-paradigm="soft"] [data-part="saif"]').inner_text() != "\u2013"
-    page.close()
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
-    own = [built, *(SITE / "_static" / name for name in (*SCRIPTS, "drawing.css", "course.css"))]
-    assert sum(path.stat().st_size for path in own) < MAX_PAGE_BYTES
 
 
 def test_without_javascript_the_built_page_shows_its_pictures(browser: Browser, built: Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcamlib import store, tables
+from fcamlib import store
 from fcamlib.claims import CLAIMS
 from fcamlib.config import Grid, Run, Sweep, SweepGrid
 from fcamlib.store import Result
@@ -185,16 +185,6 @@ def test_parameters_are_the_notebook_s_own_and_papermill_s_over_them(tmp_path: P
     ]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "a.ipynb")
     assert ledger.parameters_of(tmp_path / "a.ipynb") == {"seeds": [3], "noise": -0.5}
-
-
-def test_recorded_runs_on_other_data_are_not_shown_as_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    on_text = [made(config, "words") for config in Grid.of({"dataset": "keywords", "seeds": range(9)}).configs()]
-    large = [made(config, "large") for config in Grid.of({"num_train": 3000, "seeds": "4", "epochs": 10}).configs()]
-    monkeypatch.setattr(store, "every", lambda kind, recorded: [*on_text, *runs(seeds=FIVE), *large])
-    title, shown = tables.recorded(runs(seeds=(5,)))
-    assert title.startswith("large, m = 5") and shown == large
-    monkeypatch.setattr(store, "every", lambda kind, recorded: on_text)
-    assert tables.recorded(large)[1] == large
 
 
 # --- as built and as recorded -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the built book says about its own making: the line under each figure, and how long everything took."""
+"""What the built book says of its making, and what its first page shows within the first screen."""
 
 import html
 import json
@@ -10,8 +10,10 @@ from typing import Any
 import ledger
 import nbformat
 import pytest
+from findings import shown_tasks
+from playwright.sync_api import Browser
 
-from fcamlib import paths
+from fcamlib import paths, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book" / "notebooks"
@@ -97,3 +99,28 @@ def test_the_table_of_times_has_every_notebook_and_every_record() -> None:
     spent = sum(source.get("train_seconds") or source["last_session_seconds"] for source in sources) / 3600
     assert shown == pytest.approx(spent, rel=0.02)
     assert all("thread" in row[4] for row in recorded)
+
+
+QUOTED = SITE.parents[1] / "notebooks" / "numbers.json"
+
+
+def test_problem_findings_figure_and_ways_on_are_within_the_first_screen(browser: Browser) -> None:
+    if not (path := SITE / "intro.html").is_file():
+        pytest.fail("book/_build/html/intro.html is missing: run `make book` first")
+    page = browser.new_page(viewport={"width": 1300, "height": 900}, reduced_motion="reduce")
+    page.goto(path.as_uri())
+    assert page.locator(".landing ol > li").count() == 4 and page.locator(".landing .planes figure").count() == 4
+    for part in (".landing ol", ".landing .planes", ".ways"):
+        box = page.locator(part).bounding_box()
+        assert box is not None and box["y"] + box["height"] <= 900, part
+    assert page.locator('.landing [data-part="epoch"]').inner_text() == "0", "opens before training"
+    assert [(SITE / str(link.get_attribute("href"))).is_file() for link in page.locator(".ways a").all()] == [True] * 3
+    said = page.locator(".landing").inner_text()
+    quoted = json.loads(QUOTED.read_text("utf-8"))
+    for number in (quoted["saif"]["digits"]["hybrid"], quoted["gain"]["hatexplain"]["saif"], quoted["theory"]["apart"]):
+        assert number in said
+    page.locator("#fcam-epoch").press("End")
+    shown = page.locator('.landing [data-part="recorded"]').all_inner_texts()
+    end = tables.history_frame(shown_tasks()["cifar"]).query("epoch == epoch.max()").groupby("paradigm")["saif"].mean()
+    assert shown == [f"{end[name]:.3f}" for name in ("soft", "hard", "lvml", "hybrid")], "SAIF on CIFAR-10"
+    page.close()

@@ -1,6 +1,8 @@
-"""What every notebook page has: its question, three takeaways, its cost, a command that changes it, and exercises."""
+"""Notebook pages and the map from the paper to them: question, takeaways, cost, command, exercises and figures."""
 
+import importlib
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,10 @@ import ledger
 import nbformat
 import papermill
 import pytest
+from click.testing import CliRunner
+
+from fcamlib import paths
+from fcamlib.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -45,3 +51,74 @@ def test_the_command_of_a_page_changes_known_parameters(
     assert given and given.keys() <= known.keys(), f"{given.keys() - known.keys()} unknown to {path.name}"
     usual = ledger.parameters_of(path)
     assert any(value != usual[name] for name, value in given.items()), "the command changes nothing"
+
+
+TEXT = (ROOT / "book" / "map.md").read_text("utf-8")
+BY_NAME = {path.stem: path for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")}
+FUNCTIONS = sorted(set(re.findall(r"`(fcamlib\.[\w.]+)`", TEXT)))
+COMMANDS = sorted(set(re.findall(r"`(fcam [^`]+)`", TEXT)))
+
+
+def table_rows() -> list[dict[str, str]]:
+    """The rows of all tables of the page, by column."""
+    rows: list[dict[str, str]] = []
+    header: list[str] = []
+    for line in TEXT.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")] if line.startswith("|") else []
+        if not cells:
+            header = []
+        elif not header:
+            header = [cell.strip("| ") for cell in cells]
+        elif not line.startswith("|---"):
+            rows.append(dict(zip(header, (cell.strip("| ") for cell in cells), strict=True)))
+    return rows
+
+
+def figures_of(name: str) -> set[str]:
+    """Files that a notebook saves figures to."""
+    return set(re.findall(r'plots\.show\(\w+, \\"([\w-]+)\\"', BY_NAME[name].read_text("utf-8")))
+
+
+def test_every_notebook_is_on_the_map_and_no_other() -> None:
+    assert set(re.findall(r"<notebooks/(\w+)>", TEXT)) == set(BY_NAME)
+
+
+def test_every_figure_of_every_notebook_is_on_the_map_beside_its_notebook() -> None:
+    mapped: dict[str, set[str]] = {name: set() for name in BY_NAME}
+    for row in table_rows():
+        if "figure files" in row:
+            (name,) = re.findall(r"<notebooks/(\w+)>", row["notebook"])
+            mapped[name] |= set(re.findall(r"`([\w-]+)`", row["figure files"]))
+    assert mapped == {name: figures_of(name) for name in BY_NAME}
+
+
+def test_every_figure_file_is_there_when_the_book_is_built() -> None:
+    names = {name for row in table_rows() for name in re.findall(r"`([\w-]+)`", row.get("figure files", ""))}
+    missing = [
+        name for name in names for end in ("svg", "png", "json") if not (ROOT / f"figures/{name}.{end}").is_file()
+    ]
+    assert not missing, f"run `make book` first: figures/ lacks {missing}"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_can_be_imported(name: str) -> None:
+    module, _, attribute = name.rpartition(".")
+    assert hasattr(importlib.import_module(module), attribute)
+
+
+def test_every_record_is_there() -> None:
+    folders = [path.name for path in (paths.recorded_dir() or ROOT).iterdir()]
+    named = {name for row in table_rows() for name in re.findall(r"`([\w-]+)`", row.get("record", ""))}
+    assert len(named) > 8
+    assert not [name for name in named if not any(folder.startswith(name) for folder in folders)]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_and_option_is_known(command: str) -> None:
+    _, name, *arguments = shlex.split(command)
+    asked = CliRunner().invoke(main, [name, "--help"])
+    assert asked.exit_code == 0, asked.output
+    options = [argument for argument in arguments if argument.startswith("--")]
+    assert not [option for option in options if not re.search(rf"{option}\b", asked.output)]
+    files = [argument for argument in arguments if argument.endswith(".yaml")]
+    assert all((ROOT / file).is_file() for file in files)

@@ -8,12 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from drawn import by_gid, contrast, linear_rgb
-from IPython.core.formatters import DisplayFormatter
+from drawn import contrast, linear_rgb
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
@@ -91,18 +89,6 @@ def test_writing_has_contrast_on_the_card_and_on_dark_pages() -> None:
         assert contrast(ink, CARD) > 7
         assert contrast(on_a_dark_page(ink), DARK_PAGE) > 7
     assert "filter: invert(1) hue-rotate(180deg)" in CSS.read_text() and "mix-blend-mode: screen" in CSS.read_text()
-
-
-def test_style_ignores_and_restores_the_users_settings_and_serves_figures_of_their_own() -> None:
-    before = plt.get_fignums()
-    with matplotlib.rc_context({"font.size": 31.0, "axes.grid": False, "lines.linewidth": 9.0}):
-        fig = a_figure()
-        assert matplotlib.rcParams["font.size"] == 31.0
-    assert by_gid(fig, "mean-saif-soft")[0].get_linewidth() == 1.8
-    data, _ = DisplayFormatter().format(fig)  # shows itself in a notebook, without pyplot
-    assert data["image/png"][:8] == b"\x89PNG\r\n\x1a\n" and plt.get_fignums() == before
-    with plt.style.context("fcamlib.plots.fcam"):
-        assert (matplotlib.rcParams["text.color"], matplotlib.rcParams["axes.edgecolor"]) == (INK, FAINT_INK)
 
 
 @pytest.mark.parametrize("draw", [a_figure, a_picture_figure])
