@@ -17,9 +17,8 @@ from benchmarks.pictures import plain_loss
 from benchmarks.report import compared, seconds
 from fcamlib.cost import output
 from fcamlib.data.sdc import Bank, SDCData, SDCTask
-from fcamlib.encoders import build_encoder
 from fcamlib.fcam import FCAM
-from fcamlib.networks import classification_network, focus_network
+from fcamlib.networks import build_encoder, classification_network, focus_network
 from fcamlib.numerics import reproducible
 from fcamlib.paradigms import PAPER
 

@@ -67,13 +67,10 @@ def load(path: Path, restore: Callable[[State], Any] = dict) -> Any:
             tensors = {name: file.get_tensor(name) for name in list(file.keys())}
         if _checksum(metadata["state"], tensors) != metadata["sha256"]:
             raise ValueError("another checksum")
-    except (SafetensorError, OSError, KeyError, ValueError):
-        log.warning("the checkpoint '%s' is damaged: training starts from the beginning.", path)
-        return None
-    try:
         return restore(_restored(json.loads(metadata["state"]), tensors))
-    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-        log.warning("the checkpoint '%s' belongs to another run: training starts from the beginning.", path)
+    except (AttributeError, LookupError, OSError, RuntimeError, SafetensorError, TypeError, ValueError):
+        told = "the checkpoint '%s' is damaged or belongs to another run: training starts from the beginning."
+        log.warning(told, path)
         return None
 
 

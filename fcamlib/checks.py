@@ -93,7 +93,7 @@ def _tried(state: object, of: object) -> str:
 
 def _state(kind: str) -> str:
     """Whether a source of this package is present and verified."""
-    from fcamlib.data import coco, hatexplain, pictures
+    from fcamlib.data import coco, pictures, posts
 
     if kind == "digits":
         from sklearn.datasets import load_digits
@@ -106,10 +106,10 @@ def _state(kind: str) -> str:
     if kind == "coco":
         return coco.survey(paths.data_dir() / "coco")
     if kind == "hatexplain":
-        files = {name: paths.data_dir() / kind / name for name in hatexplain.OFFICIAL_FILES}
+        files = {name: paths.data_dir() / kind / name for name in posts.OFFICIAL_FILES}
         missing = [name for name, path in files.items() if not path.is_file()]
         sums = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items() if not missing}
-        odd = [name for name, digest in sums.items() if digest != hatexplain.OFFICIAL_FILES[name][1]]
+        odd = [name for name, digest in sums.items() if digest != posts.OFFICIAL_FILES[name]]
         return ABSENT if missing else f"not the official file: {odd[0]}" if odd else "verified"
     return "generated"
 

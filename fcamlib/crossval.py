@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from fcamlib.config import REFERENCES, Bags, CrossValidation, Model, Phase, Run, Training, short_source
 from fcamlib.data.sdc import SDCTask
-from fcamlib.encoders import build_encoder
 from fcamlib.errors import UserError
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
+from fcamlib.networks import build_encoder
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.provenance import provenance
 from fcamlib.running import Computed, build_model, data, require_same_data, split_summary, table

@@ -1,21 +1,34 @@
-"""Evaluation: one pass over a data set gives the scores under every prediction rule.
+r"""Evaluation: one pass over a data set gives the scores under every prediction rule.
 
 A context-free model is evaluated once per distinct segment of the data, and its scores are gathered. This is exact,
 and its cost grows with the bank rather than with instances times segments.
+
+Of texts, attention is compared with human rationales, and its faithfulness to the model's own prediction is measured:
+
+| measure           | meaning                                                                                       |
+|-------------------|-----------------------------------------------------------------------------------------------|
+| token F1          | overlap of the most attended words with the rationale; mean over posts that have one          |
+| AUPRC             | average precision of the attention weights as a ranking of words; mean over the same posts    |
+| comprehensiveness | decrease of the predicted class's probability when the most attended words are removed        |
+| sufficiency       | its decrease when only these words are kept; near 0 or negative if they suffice               |
+
+Removed words are masked, so the others keep their positions. Source: DeYoung et al., ERASER, ACL 2020; Mathew et al.,
+HateXplain, AAAI 2021, who use the five most attended words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
 
 from fcamlib import metrics
 from fcamlib.chunked import Chunks
@@ -25,16 +38,16 @@ from fcamlib.numerics import PLAIN, Numerics
 from fcamlib.paradigms import PAPER, needs
 
 TEMPORARIES = 8  # tensors of one size that a pass holds at the same time
+TOP_K = 5  # words, as in HateXplain
+Weights = Float[np.ndarray, "n M"]
+Marks = Bool[np.ndarray, "n M"]
 EPOCH_MEASURES = ("loss", "accuracy", "focus_accuracy", "saif")  # of training data, in the history
 EVALUATION_MEASURES = (*EPOCH_MEASURES, "a_z", "a_z_high")  # of validation and test data
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores under one prediction rule: arrays (n,) in the order of the instances, or tensors for a batch.
-
-    All are floating-point except the three Booleans and the predicted class; `prob` is (n, K).
-    """
+    """Scores under one prediction rule: arrays (n,) in the order of the instances, or tensors for a batch."""
 
     a_z: Any  # attention on the foreground
     s_y: Any  # prediction score of the true label
@@ -45,7 +58,7 @@ class Scores:
     has_foreground: Any  # whether the foreground is known
     entropy: Any  # of the attention weights, in nats, at most log M
     max_attention: Any  # the confidence of the focus
-    prob: Any  # of each class
+    prob: Any  # of each class, (n, K)
 
     def summary(self) -> dict[str, float]:
         """Loss and accuracy, and the focus and outcome measures over the instances whose foreground is known."""
@@ -92,7 +105,11 @@ def evaluate(
         for part, output in outputs(model, data, paradigms, numerics):
             for paradigm in paradigms:
                 batches[paradigm].append(batch_scores(output, part, paradigm))
-    return {paradigm: _gathered(parts) for paradigm, parts in batches.items()}
+    names = [field.name for field in fields(Scores)]
+    return {
+        paradigm: Scores(**{name: torch.cat([getattr(part, name) for part in parts]).cpu().numpy() for name in names})
+        for paradigm, parts in batches.items()
+    }
 
 
 @contextmanager
@@ -147,11 +164,6 @@ def _parts(data: SDCData, size: int) -> Iterator[SDCData]:
         yield data.take(instances).trimmed()
 
 
-def _gathered(parts: list[Scores]) -> Scores:
-    names = [field.name for field in fields(Scores)]
-    return Scores(**{name: torch.cat([getattr(part, name) for part in parts]).cpu().numpy() for name in names})
-
-
 def bag_measures(scores: Scores, data: SDCData) -> dict[str, float | None]:
     """Measures that do not need a known foreground; None if a measure is not defined on the data."""
     label = data.label.cpu().numpy()
@@ -184,3 +196,66 @@ class Meter:
         counts = [self.count, self.count, known, known]
         measures = zip(EPOCH_MEASURES, totals, counts, strict=True)
         return {name: total / count for name, total, count in measures if count}
+
+
+# --- rationales -------------------------------------------------------------------------------------------------------
+
+
+def token_f1(alpha: Weights, rationale: Marks, mask: Marks, top_k: int = TOP_K) -> float:
+    """F1 of the `top_k` words with the largest weights against the rationale, mean over the posts: in [0, 1].
+
+    Each post has a rationale; `mask` is True for real words. Ties are broken by position.
+    """
+    from sklearn.metrics import f1_score
+
+    chosen = most_attended(torch.from_numpy(alpha), torch.from_numpy(mask), top_k).numpy()
+    return float(f1_score(rationale, chosen, average="samples", zero_division=0.0))
+
+
+def auprc(alpha: Weights, rationale: Marks, mask: Marks) -> float:
+    """Average precision of the attention weights of each post's words, mean over the posts: in [0, 1]."""
+    from sklearn.metrics import average_precision_score
+
+    return float(average_precision_score(rationale, np.where(mask, alpha, -1.0), average="samples"))
+
+
+def most_attended(
+    alpha: Float[Tensor, "B M"], mask: Bool[Tensor, "B M"], top_k: int | Tensor = TOP_K
+) -> Bool[Tensor, "B M"]:
+    """The `top_k` (one number, or one per post) words with the largest weights; all words of a shorter post."""
+    order = alpha.masked_fill(~mask, -torch.inf).argsort(dim=1, descending=True, stable=True)
+    return (order.argsort(dim=1) < torch.as_tensor(top_k, device=mask.device).reshape(-1, 1)) & mask
+
+
+def agreement(
+    model: FCAM, data: SDCData, paradigm: str, top_k: int = TOP_K, numerics: Numerics = PLAIN
+) -> dict[str, float | int | None]:
+    """All measures of `model` on `data` under the prediction rule of `paradigm`; None if no post qualifies.
+
+    Token F1 and AUPRC are over the `num_rationales` posts with a rationale, comprehensiveness and sufficiency over the
+    `num_faithfulness` posts of two or more words; in posts of at most `top_k` words all but one count as attended.
+    """
+    overlaps, weights, falls = [], [], []  # of each chunk: mean F1 and AUPRC, posts with a rationale; of each post
+    with evaluating(model), numerics.autocasting():
+        for part, output in outputs(model, data, [paradigm], numerics):
+            mask = torch.ones_like(part.foreground) if part.mask is None else part.mask
+            alpha, log_prob, length = output.log_alpha.exp(), output.log_prob(paradigm), mask.sum(dim=1)
+            predicted = log_prob.argmax(dim=1, keepdim=True)
+            attended = most_attended(alpha, mask, (length - 1).clamp(min=1, max=top_k))
+            kept = [mask & ~attended | mask & (length[:, None] < 2), attended]  # a post keeps its only word
+            left = []
+            for words in kept:  # one piece, as the chunk itself
+                _, shortened = next(outputs(model, replace(part, mask=words), [paradigm], numerics))
+                left.append(shortened.log_prob(paradigm).gather(1, predicted).exp())
+            fall = log_prob.gather(1, predicted).exp() - torch.cat(left, dim=1)  # (B, 2)
+            falls.append(fall[length > 1].double().cpu().numpy())
+            if (known := part.has_foreground).any():
+                weight, marks, real = (v[known].cpu().numpy() for v in (alpha.double(), part.foreground, mask))
+                overlaps.append((token_f1(weight, marks, real, top_k), auprc(weight, marks, real)))
+                weights.append(int(known.sum()))
+    faithful = np.concatenate(falls)
+    overlap = np.average(overlaps, axis=0, weights=weights).tolist() if weights else [None, None]
+    mean_fall = faithful.mean(axis=0).tolist() if len(faithful) else [None, None]
+    names = ("token_f1", "auprc", "comprehensiveness", "sufficiency")
+    counts = {"num_rationales": sum(weights), "num_faithfulness": len(faithful)}
+    return dict(zip(names, overlap + mean_fall, strict=True)) | counts

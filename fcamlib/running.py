@@ -25,9 +25,9 @@ from fcamlib import metrics, store
 from fcamlib.config import SOURCES, Run, Study, Task, Text, source_path
 from fcamlib.data.sdc import SPLITS, SDCData, SDCTask
 from fcamlib.errors import DataError, DivergenceError, one_line
-from fcamlib.evaluation import Scores, bag_measures, evaluate, evaluating, outputs
+from fcamlib.evaluation import Scores, agreement, bag_measures, evaluate, evaluating, outputs
 from fcamlib.fcam import FCAM
-from fcamlib.networks import classification_network, focus_network
+from fcamlib.networks import build_encoder, classification_network, focus_network
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.paradigms import PAPER
 from fcamlib.provenance import provenance
@@ -53,27 +53,20 @@ def data(task: Task, seed: int) -> SDCTask:
 def require_same_data(task: Task) -> None:
     """Refuse a user's data if they are not the data for which the config was made."""
     if task.fingerprint and (found := task.current_fingerprint()) and found != task.fingerprint:
-        path = source_path(task.source)
-        what = f"the files in '{path}' are not those" if path.is_dir() else f"the file '{path}' is not the one"
-        raise DataError(
-            f"dataset='{task.source}': {what} for which the config was made: "
-            "give the same data, or start from options to make a new config."
-        )
+        fault = f"the content of '{source_path(task.source)}' is not that for which the config was made"
+        remedy = "give the same data, or start from options to make a new config"
+        raise DataError(f"dataset='{task.source}': {fault}: {remedy}.")
 
 
 def build_model(config: Run, task: SDCTask) -> FCAM:
     """The model of a run with its initial weights, on the run's device and in its format."""
     generator, numerics = torch.Generator().manual_seed(config.seed), Numerics.of(config.training)
-    shape, encoder = task.bank.segment_shape, None
-    if config.model.encoder:
-        from fcamlib.encoders import build_encoder
-
-        encoder, shape = build_encoder(config.model.encoder, task, generator, numerics.dtype)
-    focus = focus_network(config.model.focus, shape, generator, numerics.dtype)
-    num_classes = len(task.class_names)
-    model = FCAM(
-        focus, classification_network(config.model.classifier, shape, num_classes, generator, numerics.dtype), encoder
-    )
+    shape, encoder, names = task.bank.segment_shape, None, config.model
+    if names.encoder:
+        encoder, shape = build_encoder(names.encoder, task, generator, numerics.dtype)
+    focus = focus_network(names.focus, shape, generator, numerics.dtype)
+    classifier = classification_network(names.classifier, shape, len(task.class_names), generator, numerics.dtype)
+    model = FCAM(focus, classifier, encoder)
     numerics.place(model)
     return model
 
@@ -112,8 +105,6 @@ def run(config: Run, progress: Progress, scratch: Path) -> Computed:
         own = {split: scores[split][config.aggregation] for split in SPLITS}
         examples, agreed = _examples(model, test, config, own["test"]), {}
         if isinstance(config.data, Text):
-            from fcamlib.rationales import agreement
-
             agreed = {"agreement": agreement(model, test, config.aggregation, numerics=numerics)}
     measures = {split: split_summary(own[split], task.splits[split]) for split in SPLITS}
     if (known := own["test"].has_foreground).any():

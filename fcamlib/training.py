@@ -29,14 +29,6 @@ NO_SCORE = (-1.0, 0.0)  # below every validation score
 OnModel = Callable[[FCAM, Row], None]
 
 
-@dataclass(frozen=True)
-class FitResult:
-    """History, with one row per epoch at the selected learning rates, and a report of their selection."""
-
-    history: list[Row]
-    selection: list[Row]
-
-
 @dataclass
 class Candidate:
     """A model during a phase, trained with one candidate learning rate."""
@@ -59,7 +51,7 @@ class FitState:
     start: dict[str, Tensor]  # weights at the beginning of the phase
     phase: int = 0
     candidates: list[Candidate] = field(default_factory=list)  # of the phase, in the order of its learning rates
-    history: list[Row] = field(default_factory=list)  # of the finished phases
+    history: list[Row] = field(default_factory=list)  # of the finished phases, one row per epoch at the selected rate
     selection: list[Row] = field(default_factory=list)  # one row per compared learning rate
 
 
@@ -72,7 +64,7 @@ def fit(
     checkpoint: Path | None = None,
     on_epoch: Callable[[Row], None] | None = None,
     on_model: OnModel | None = None,
-) -> FitResult:
+) -> FitState:
     """Train `model` in place through `phases`.
 
     In each phase every candidate learning rate starts from the same weights with a fresh optimiser and trains for
@@ -99,7 +91,7 @@ def fit(
                 raise DivergenceError(state.candidates[0].failure)
             trainer.end_phase(best)
     model.load_state_dict(state.start)
-    return FitResult(state.history, state.selection)
+    return state
 
 
 @dataclass

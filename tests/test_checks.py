@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from fcamlib import __version__, checks, paths, store
 from fcamlib.cli import main
 from fcamlib.config import SOURCES, Grid
-from fcamlib.data import hatexplain
+from fcamlib.data import posts
 
 SMALL = {"num_train": 64, "num_validation": 32, "num_test": 32, "num_segments": 3, "epochs": 2, "batch_size": 32}
 
@@ -88,13 +88,13 @@ def test_data_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines["hatexplain"] == "absent; downloaded when first used"
     for path in (
         data / "bags" / "mine.npz",
-        data / "hatexplain" / hatexplain.POSTS,
-        data / "hatexplain" / hatexplain.DIVISIONS,
+        data / "hatexplain" / posts.POSTS,
+        data / "hatexplain" / posts.DIVISIONS,
     ):
         path.parent.mkdir(exist_ok=True)
         path.touch()
     lines = told()
-    assert lines["bags:mine.npz"] == "present" and lines["hatexplain"] == f"not the official file: {hatexplain.POSTS}"
+    assert lines["bags:mine.npz"] == "present" and lines["hatexplain"] == f"not the official file: {posts.POSTS}"
     assert lines["coco"] == "NOT USABLE: there is no annotations/captions_train2014.json"
     monkeypatch.setattr(checks, "DIGITS_SHA256", "0" * 64)
     assert told()["digits"] == "DAMAGED: not scikit-learn's"

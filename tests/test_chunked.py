@@ -12,9 +12,8 @@ from fcamlib import chunked, numerics
 from fcamlib.chunked import batch_output, chunk_size, kept_of_each
 from fcamlib.cost import PeakMemory
 from fcamlib.data.sdc import Bank, SDCData, distinct
-from fcamlib.encoders import FeatureMLP
 from fcamlib.fcam import FCAM, FCAMOutput, TableOutput
-from fcamlib.networks import classification_network, focus_network
+from fcamlib.networks import FeatureMLP, classification_network, focus_network
 from fcamlib.numerics import Numerics
 
 N, B, M, K, D = 23, 7, 11, 5, 6

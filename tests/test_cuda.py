@@ -12,7 +12,7 @@ from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.paradigms import PAPER
-from fcamlib.training import FitResult, fit
+from fcamlib.training import FitState, fit
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 
@@ -46,13 +46,13 @@ def model(numerics: Numerics) -> FCAM:
     return built
 
 
-def trained(config: Training, phases: tuple[Phase, ...] = HYBRID) -> tuple[FCAM, FitResult]:
+def trained(config: Training, phases: tuple[Phase, ...] = HYBRID) -> tuple[FCAM, FitState]:
     numerics = Numerics.of(config)
     built = model(numerics)
     return built, fit(built, task().to(numerics.device), phases, config, seed=3)
 
 
-def losses(result: FitResult) -> list[float]:
+def losses(result: FitState) -> list[float]:
     return [row["train_loss"] for row in result.history]
 
 

@@ -11,9 +11,16 @@ from torch.testing import assert_close
 
 from fcamlib.config import Text
 from fcamlib.data.sdc import Bank, SDCData, SDCTask, distinct
-from fcamlib.encoders import EMBEDDING_DIM, NUM_HEADS, Transformer, build_encoder, positions
 from fcamlib.fcam import FCAM
-from fcamlib.networks import classification_network, focus_network
+from fcamlib.networks import (
+    EMBEDDING_DIM,
+    NUM_HEADS,
+    Transformer,
+    build_encoder,
+    classification_network,
+    focus_network,
+    positions,
+)
 from fcamlib.paradigms import PAPER
 
 NUM_WORDS, K = 23, 3

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from torch import Tensor, nn
 
 from fcamlib.data.sdc import Bank, SDCData
-from fcamlib.evaluation import evaluate
+from fcamlib.evaluation import agreement, auprc, evaluate, token_f1
 from fcamlib.fcam import FCAM
 from fcamlib.metrics import (
     HISTOGRAM_EDGES,
@@ -29,7 +29,6 @@ from fcamlib.metrics import (
 )
 from fcamlib.numerics import Numerics
 from fcamlib.paradigms import PAPER
-from fcamlib.rationales import agreement, auprc, token_f1
 
 A_Z = np.array([0.9, 0.9, 0.8, 0.1, 1.0, 0.0, 0.85])
 S_Y = np.array([0.95, 0.2, 0.9, 0.9, 1.0, 0.0, 0.81])

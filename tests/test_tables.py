@@ -8,14 +8,13 @@ import pytest
 
 from fcamlib import examples, running, store, tables
 from fcamlib.config import Grid, Run, Text
-from fcamlib.data.keywords import PHRASES
+from fcamlib.data.posts import PHRASES
 from fcamlib.data.text import text_task, text_words
 from fcamlib.errors import UserError
-from fcamlib.evaluation import evaluate
+from fcamlib.evaluation import agreement, evaluate
 from fcamlib.examples import posts_table, word_attention
 from fcamlib.metrics import focus_prediction_histogram, saif, saif_curve
 from fcamlib.numerics import Numerics
-from fcamlib.rationales import agreement
 from fcamlib.running import trained_model
 from fcamlib.store import Result
 from fcamlib.tables import AGREEMENT, frame, means

@@ -19,7 +19,7 @@ from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
 from fcamlib.numerics import Numerics
 from fcamlib.paradigms import PAPER
-from fcamlib.training import FitResult, fit
+from fcamlib.training import FitState, fit
 
 SEED = 4
 Arrays = tuple[np.ndarray, np.ndarray]
@@ -32,7 +32,7 @@ def task() -> SDCTask:
 
 def trained(
     task: SDCTask, *phases: Phase, config: Training = FLOAT64, seed: int = SEED, model: FCAM | None = None
-) -> tuple[FCAM, FitResult, list[Row]]:
+) -> tuple[FCAM, FitState, list[Row]]:
     model = model or linear()
     rows: list[Row] = []
     return model, fit(model, task, phases, config, seed, on_epoch=rows.append), rows

@@ -9,10 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fcamlib.captioning.attention import Attending
 from fcamlib.captioning.losses import real_words
-from fcamlib.captioning.model import Captioner, Context, Regions, region_taken
-from fcamlib.data.vocabulary import END, PAD, START
+from fcamlib.captioning.model import Attending, Captioner, Context, Regions, region_taken
+from fcamlib.data.captions import END, PAD, START
 
 
 @dataclass(frozen=True)
@@ -36,18 +35,11 @@ def read(
     quantiles: Float[Tensor, "B T"] | None = None,
     given: Bool[Tensor, "B T"] | None = None,
 ) -> Reading:
-    """Read captions from <start>, each with the regions at its `place`.
+    """Read captions from <start>, each with the regions at its `place`; `quantiles` as in `Captioner.step`.
 
-    Frozen features with teacher forcing use a packed pass. With a trained encoder, words are read one by one: packing
-    does not speed up small pictures and would change the bits of recorded runs.
-
-    Parameters
-    ----------
-    quantiles : (B, T), optional
-        Draw the region of each word; see `Captioner.step`.
-    given : (B, T), optional
-        Whether the previous word is the caption's (teacher forcing, the default) or the model's most probable one. The
-        first is always <start>.
+    `given` is whether the previous word is the caption's (teacher forcing, the default) or the model's most probable
+    one. Frozen features with teacher forcing use a packed pass. With a trained encoder, words are read one by one:
+    packing does not speed up small pictures and would change the bits of recorded runs.
     """
     real = real_words(tokens)
     if given is None and isinstance(model.encoder, nn.Identity):
@@ -123,24 +115,12 @@ def _packed(
 
 @dataclass(frozen=True)
 class Greedy:
-    """Greedy captions with the attention at each word.
+    """Greedy captions with the attention at each word."""
 
-    Parameters
-    ----------
-    tokens : (B, T) int
-        Words, then <end> if the caption ends within T words, then <pad>.
-    alpha : (B, T, L) float
-        Attention weights; they sum to 1 over the regions, also after <end>.
-    category_prob : (B, T, C) float
-        Probability that the word names each category, summed over all words that do.
-    real : (B, T) bool
-        True up to and including <end>.
-    """
-
-    tokens: Int[Tensor, "B T"]
-    alpha: Float[Tensor, "B T L"]
-    category_prob: Float[Tensor, "B T C"]
-    real: Bool[Tensor, "B T"]
+    tokens: Int[Tensor, "B T"]  # words, then <end> if the caption ends within T words, then <pad>
+    alpha: Float[Tensor, "B T L"]  # attention weights; they sum to 1 over the regions, also after <end>
+    category_prob: Float[Tensor, "B T C"]  # that the word names each category, summed over all words that do
+    real: Bool[Tensor, "B T"]  # True up to and including <end>
 
 
 def greedy(model: Captioner, regions: Regions, context: Context, max_words: int, names: Float[Tensor, "V C"]) -> Greedy:
@@ -151,19 +131,14 @@ def greedy(model: Captioner, regions: Regions, context: Context, max_words: int,
     state, device = model.start(regions.values), regions.values.device
     word = torch.full((len(regions.values),), START, device=device)
     ended, columns = torch.zeros_like(word, dtype=torch.bool), list[tuple[Tensor, ...]]()
+    unsayable = torch.tensor([PAD, START], device=device)  # no words
     attend = Attending(model.attention, regions.keys) if isinstance(model.encoder, nn.Identity) else None
     while len(columns) < max_words and not bool(ended.all()):
         log_prob, log_alpha, _, state = model.step(regions, state, word, context, attend=attend)
         with torch.autocast(device.type, enabled=False):  # sums of probabilities in full
             named = log_prob.exp().to(names.dtype) @ names
-        word = sayable(log_prob).argmax(dim=1).masked_fill(ended, PAD)
+        said = log_prob.index_fill(1, unsayable, -torch.inf).argmax(dim=1)
+        word = said.masked_fill(ended, PAD)
         columns.append((word, log_alpha.exp(), named, ~ended))
         ended = ended | (word == END)
     return Greedy(*(torch.stack(values, dim=1) for values in zip(*columns, strict=True)))
-
-
-def sayable(log_prob: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
-    """Exclude <pad> and <start>, which are not words."""
-    ruled_out = torch.zeros_like(log_prob[0])
-    ruled_out[[PAD, START]] = -torch.inf
-    return log_prob + ruled_out

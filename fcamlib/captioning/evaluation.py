@@ -36,23 +36,21 @@ from fcamlib import metrics
 from fcamlib.captioning.decoding import Greedy, greedy, read
 from fcamlib.captioning.losses import real_words
 from fcamlib.captioning.model import Captioner, context_at_test, num_regions
-from fcamlib.data.captions import CaptionData, CaptionTask
-from fcamlib.data.vocabulary import decode
+from fcamlib.data.captions import CaptionData, CaptionTask, decode
 from fcamlib.evaluation import evaluating
 from fcamlib.numerics import Numerics
 
 CAPTION_EDGES = (0.0, 0.2, 0.3, 1.0)  # of a_z and of s_y
 CAPTION_THRESHOLD = 0.3  # for SAIF, the last cell of the heatmap
-_CHUNK = 250  # pictures or captions per pass
-_GPU_FACTOR = 4
+_CHUNK = 250  # pictures or captions per pass, four times as many on a GPU
 Words = Sequence[str]
 
 
 def bleu(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:
     """BLEU-1 to BLEU-4 ("bleu1" ... "bleu4") of a corpus, in percent, with one or more references per picture.
 
-    Computed by sacrebleu on the given words: no tokeniser, no smoothing, case-sensitive, the brevity penalty uses the
-    closest reference length. BLEU-n uses the geometric mean of the precisions of orders 1 to n.
+    Computed by sacrebleu on the given words: no tokeniser, no smoothing, case-sensitive; the brevity penalty uses the
+    closest reference length.
     """
     said = [" ".join(words) for words in captions]
     most = max(map(len, references))
@@ -133,28 +131,19 @@ class CaptionScores:
     | `mentioned`         | whether the greedy caption contains a word for the category                               |
     | `area`              | share of the picture that the boxes cover, which is a_z under uniform attention           |
 
-    Parameters
-    ----------
-    captions : greedy captions, one per picture
-    loss : float
-        Cross-entropy in nats per word of the given captions.
-    objects : table, picture by picture
-    phrases : table of linked phrases, with `a_z` inside their boxes and `area`
     """
 
-    captions: tuple[tuple[str, ...], ...]
-    loss: float
-    objects: pd.DataFrame
-    phrases: pd.DataFrame
+    captions: tuple[tuple[str, ...], ...]  # greedy, one per picture
+    loss: float  # cross-entropy in nats per word of the given captions
+    objects: pd.DataFrame  # picture by picture
+    phrases: pd.DataFrame  # linked phrases, with `a_z` inside their boxes and `area`
 
     def summary(self, references: tuple[tuple[tuple[str, ...], ...], ...]) -> dict[str, float]:
         """Loss, BLEU, and means over phrases and objects, if there are any; SAIF at the threshold 0.3."""
         measures, found = {"loss": self.loss, **bleu(self.captions, references)}, self.objects
         if len(self.phrases):
-            measures |= {
-                "phrase_a_z": float(self.phrases["a_z"].mean()),
-                "uniform_phrase_a_z": float(self.phrases["area"].mean()),
-            }
+            measures["phrase_a_z"] = float(self.phrases["a_z"].mean())
+            measures["uniform_phrase_a_z"] = float(self.phrases["area"].mean())
         if not len(found):
             return measures
         a_z, s_y = found["a_z"].to_numpy(), found["s_y"].to_numpy()
@@ -188,7 +177,7 @@ class CaptionEvaluator:
         phrases = [(phrase.caption, phrase.start, phrase.end) for phrase in self.data.phrases]
         self.phrases = np.array(phrases, dtype=np.int64).reshape(-1, 3)
         self.linked = self._covered([phrase.box.numpy() for phrase in self.data.phrases])
-        self.chunk = _CHUNK * (_GPU_FACTOR if numerics.device.type == "cuda" else 1)
+        self.chunk = _CHUNK * (4 if numerics.device.type == "cuda" else 1)
 
     def _covered(self, boxes: Sequence[np.ndarray]) -> NDArray[np.float64]:
         """The coverage of each list of boxes: (n, L)."""

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from fcamlib.data.vocabulary import PAD
+from fcamlib.data.captions import PAD
 
 Credit = Literal["caption", "rest"]
 

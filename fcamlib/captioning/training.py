@@ -17,18 +17,10 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from fcamlib import metrics
+from fcamlib.captioning import evaluation as measuring
 from fcamlib.captioning import losses
 from fcamlib.captioning.decoding import read
-from fcamlib.captioning.evaluation import (
-    CaptionEvaluator,
-    CaptionScores,
-    bleu_settings,
-    caption_histogram,
-    category_names,
-    cider,
-    pictures_at,
-    trimmed,
-)
+from fcamlib.captioning.evaluation import CaptionEvaluator, CaptionScores, pictures_at, trimmed
 from fcamlib.captioning.model import Captioner, Context
 from fcamlib.checkpoint import Row, load, save, seconds_between
 from fcamlib.config import CaptionRun, CaptionTraining, Training
@@ -82,7 +74,7 @@ def compute(
     summary = {
         "title": task.title,
         "paradigm": config.paradigm,
-        "bleu": bleu_settings(),
+        "bleu": measuring.bleu_settings(),
         "num_words": len(task.vocabulary),
         "categories": list(task.categories),
         "splits": {split: _split_summary(own, task, split) for split, own in scores.items()},
@@ -91,11 +83,7 @@ def compute(
     }
     weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     objects = {str(name): column.to_numpy() for name, column in scores["test"].objects.items()}
-    files = {
-        "scores.npz": npz_bytes(objects),
-        "examples.npz": npz_bytes(examples),
-        WEIGHTS: to_safetensors(weights),
-    }
+    files = {"scores.npz": npz_bytes(objects), "examples.npz": npz_bytes(examples), WEIGHTS: to_safetensors(weights)}
     return history, summary, files
 
 
@@ -168,11 +156,10 @@ class CaptionTrainer:
             with self.numerics.autocasting():
                 loss, entropy, number = self._loss(index, draws)
             if not bool(torch.isfinite(loss)):
+                rates = f"{self.phase.encoder_learning_rate:g} and {self.phase.decoder_learning_rate:g}"
                 raise DivergenceError(
                     f"the {self.phase.paradigm} loss became NaN or infinite at step {epoch * len(batches) + step} of "
-                    f"phase {self.number + 1} (epoch {epoch + 1}) with learning rates "
-                    f"{self.phase.encoder_learning_rate:g} and {self.phase.decoder_learning_rate:g}: choose smaller "
-                    "ones."
+                    f"phase {self.number + 1} (epoch {epoch + 1}) with learning rates {rates}: choose smaller ones."
                 )
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
@@ -228,13 +215,13 @@ def _split_summary(scores: CaptionScores, task: CaptionTask, split: str) -> dict
     """Measures of a split, including objects and phrases if there are any."""
     references, objects = task.splits[split].references, scores.objects
     measures: dict[str, Any] = {**scores.summary(references), "n": len(references), "n_objects": len(objects)}
-    if (found := cider(scores.captions, references)) is not None:
+    if (found := measuring.cider(scores.captions, references)) is not None:
         measures["cider"] = found
     if len(scores.phrases):
         measures["n_phrases"] = len(scores.phrases)
     if len(objects):
         a_z, s_y = objects["a_z"].to_numpy(), objects["s_y"].to_numpy()
-        measures["histogram"] = caption_histogram(a_z, s_y).tolist()
+        measures["histogram"] = measuring.caption_histogram(a_z, s_y).tolist()
         measures["saif_curve"] = metrics.saif_curve(a_z, s_y).tolist()
     return measures
 
@@ -244,7 +231,7 @@ def _examples(trainer: CaptionTrainer, task: CaptionTask) -> dict[str, np.ndarra
     data, evaluator = task.splits["test"], trainer.evaluators["test"]
     with evaluating(trainer.model), trainer.numerics.autocasting():
         rows, found = next(evaluator.greedy(trainer.model, trainer.phase.paradigm, NUM_EXAMPLES))
-    names = category_names(task)[found.tokens.cpu()].bool()  # (E, T, C)
+    names = measuring.category_names(task)[found.tokens.cpu()].bool()  # (E, T, C)
     is_generated = trainer.config.data.source == "scenes"  # photographs and their boxes are not ours to distribute
     boxes = [data.objects[row].box.numpy() if is_generated else np.zeros((0, 4)) for row in rows.tolist()]
     most = max(map(len, boxes))

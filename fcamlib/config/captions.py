@@ -37,7 +37,7 @@ class CaptionModel(Frozen):
     embedding_dim: Layer = Field(512, description="features of a word")
     hidden_dim: Layer = Field(512, description="units of the LSTM")
     state_sees: Literal["region", "word"] = Field("region", description="LSTM input: word and region, or only the word")
-    start_state: Literal["zero", "learned", "mean"] = Field("mean", description="initial state; mean: of the regions")
+    start_state: Literal["zero", "mean"] = Field("mean", description="initial state; mean: of the regions")
 
 
 class CaptionTraining(Computing):

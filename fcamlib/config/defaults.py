@@ -60,11 +60,14 @@ _POST_FOLDER = "folder that holds dataset.json and post_id_divisions.json"
 _POST_FILE = "file with one JSON object per line, or of a folder with train.jsonl and test.jsonl"
 _COCO_FOLDER = "folder that holds annotations/, train2014/ and val2014/"
 _MOSAICS, _TEXT = "fcamlib.data.mosaics:mosaic_task", "fcamlib.data.text:text_task"
+_POST_FILES, _COCO_FILES = "fcamlib.data.posts:post_files", "fcamlib.data.coco:task_files"
+_PICTURE_FILES = "fcamlib.data.pictures:folder_files"
 _CAPTIONS = "fcamlib.data.captions:caption_task"
+_SERIES_TASK, _BAGS_TASK = "fcamlib.data.vectors:series_task", "fcamlib.data.vectors:bags_task"
 
 for _kind, _source in {
     "orthogonal": Source(
-        Orthogonal, "fcamlib.data.orthogonal:orthogonal_task", "the linear orthogonal task",
+        Orthogonal, "fcamlib.data.mosaics:orthogonal_task", "the linear orthogonal task",
         without=("num_validation", "num_test"),
     ),
     "digits": Source(Mosaics, _MOSAICS, "8 x 8 digits that come with scikit-learn", _DIGITS),
@@ -75,24 +78,24 @@ for _kind, _source in {
         Mosaics, _MOSAICS, "CIFAR-100, downloaded",
         _PICTURES | {"foreground": LIVING, "focus_network": "cifar100", "classification_network": "cifar100"},
     ),
-    "folder": Source(Mosaics, _MOSAICS, "your own pictures", _PICTURES, _FOLDER),
+    "folder": Source(Mosaics, _MOSAICS, "your own pictures", _PICTURES, _FOLDER, False, _PICTURE_FILES),
     "keywords": Source(Text, _TEXT, "generated posts", _KEYWORDS, without=_ANNOTATORS),
-    "hatexplain": Source(Text, _TEXT, "HateXplain, downloaded", _POSTS, _POST_FOLDER, optional=True),
-    "text": Source(Text, _TEXT, "your own posts", _POSTS, _POST_FILE, without=_ANNOTATORS),
-    "motifs": Source(Series, "fcamlib.data.series:series_task", "generated time series", _MOTIFS),
+    "hatexplain": Source(Text, _TEXT, "HateXplain, downloaded", _POSTS, _POST_FOLDER, True, _POST_FILES),
+    "text": Source(Text, _TEXT, "your own posts", _POSTS, _POST_FILE, files=_POST_FILES, without=_ANNOTATORS),
+    "motifs": Source(Series, _SERIES_TASK, "generated time series", _MOTIFS),
     "series": Source(
-        Series, "fcamlib.data.series:series_task", "your own time series", _SERIES, "file of series (.npz)",
+        Series, _SERIES_TASK, "your own time series", _SERIES, "file of series (.npz)",
         without=_MADE_SERIES,
     ),
     "clouds": Source(
-        Bags, "fcamlib.data.bags:bags_task", "generated bags", _CLOUDS, without=("repeat", "fold", "validation_share"),
+        Bags, _BAGS_TASK, "generated bags", _CLOUDS, without=("repeat", "fold", "validation_share"),
     ),
     "bags": Source(
-        Bags, "fcamlib.data.bags:bags_task", "your own bags", _BAGS, "file of bags (.npz)",
+        Bags, _BAGS_TASK, "your own bags", _BAGS, "file of bags (.npz)",
         without=(*_NUMBERS, "num_features", "validation_share"),
     ),
     "scenes": Source(Scenes, _CAPTIONS, "generated pictures with captions"),
-    "coco": Source(Coco, _CAPTIONS, "MS COCO 2014, or data in its layout", {}, _COCO_FOLDER, optional=True),
+    "coco": Source(Coco, _CAPTIONS, "MS COCO 2014, or data in its layout", {}, _COCO_FOLDER, True, _COCO_FILES),
 }.items():  # fmt: skip
     register_source(_kind, _source)
 

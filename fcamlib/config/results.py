@@ -97,7 +97,7 @@ class Phase(Optimizer):
 
 
 class Model(Frozen):
-    """Networks by name; see `fcamlib.networks` and `fcamlib.encoders`."""
+    """Networks by name; see `fcamlib.networks`."""
 
     focus: str = Field(description="focus network")
     classifier: str = Field(description="classification network")

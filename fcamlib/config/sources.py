@@ -32,6 +32,7 @@ class Source:
     defaults: Mapping[str, Any] = field(default_factory=dict)  # parameter -> default value
     path: str = ""  # description of PATH in `kind:PATH`; empty: the source takes none
     optional: bool = False  # whether the path may be left out
+    files: str = ""  # "module:function", called with a task: the files, if not PATH, that its fingerprint covers
     without: tuple[str, ...] = ()  # parameters of the task or the training that have no effect on this source
 
 

@@ -12,10 +12,9 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from fcamlib.config.sources import SOURCES, load_plugins, portable_source, short_source
+from fcamlib.config.sources import SOURCES, load_plugins, portable_source, short_source, source_path
 from fcamlib.errors import UserError, explain, shown
 
-IDENTITY = "fcamlib.data.identity"  # imported only to read a user's data; nothing else in a config does so
 LONGEST_TEXT = 1_000_000  # limit of characters in a YAML text
 DEEPEST = 20  # limit of nested lists and mappings
 
@@ -135,10 +134,13 @@ class Task(Frozen):
         return {letter: value for letter, value in found.items() if value}
 
     def current_fingerprint(self) -> str:
-        """Fingerprint of the data as they are now; empty for sources without a user's files."""
-        if self.kind not in SOURCES or not SOURCES[self.kind].path:
+        """sha256 of the user's files as they are now; empty for data that are generated or have official checksums."""
+        source = SOURCES.get(self.kind)
+        if source is None or not source.path or not (source.files or ":" in self.source):
             return ""
-        return import_module(IDENTITY).fingerprint(self)
+        module, _, function = source.files.partition(":")
+        files = getattr(import_module(module), function)(self) if module else source_path(self.source)
+        return import_module("fcamlib.data.files").fingerprint(files)  # nothing else in a config reads data
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Any:

@@ -5,21 +5,22 @@
 | `scenes`            | generated shapes                | `fcamlib.data.scenes` |
 | `coco`, `coco:PATH` | the layout of COCO 2014         | `fcamlib.data.coco`   |
 
-The last training pictures by image id are held out for validation; the test pictures are val2014. The vocabulary comes
-from the training captions. A category's own name, if it is one word, and its simple plural always name it; further
-words for COCO's 80 categories are in `coco_words.yaml` next to this module. A user's YAML file in the same form can add
-words, move words to another category, and list words that name no category under `none`. A word counts only for
-pictures that show an object of its category, since attention is measured against that object's boxes.
-Source: arXiv 2307.13421, experiments on MSCOCO.
+The last training pictures by image id are held out for validation; the test pictures are val2014. The vocabulary holds
+the words that occur often enough in the training captions, by falling frequency, then by spelling. A category's own
+name, if it is one word, and its simple plural always name it; further words for COCO's 80 categories are in
+`coco_words.yaml` next to this module. A user's YAML file in the same form can add words, move words to another
+category, and list words that name no category under `none`. A word counts only for pictures that show an object of its
+category, since attention is measured against that object's boxes. Source: arXiv 2307.13421, experiments on MSCOCO.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 
 import torch
@@ -30,16 +31,35 @@ from torch.nn.utils.rnn import pad_sequence
 from fcamlib import paths
 from fcamlib.config.tasks import Coco, Scenes, read_yaml
 from fcamlib.data import coco, features, scenes
-from fcamlib.data.coco import Box, CocoPicture
+from fcamlib.data.coco import Box, CocoPicture, words_of
 from fcamlib.data.files import read_text
 from fcamlib.data.sdc import Bank, drawn
-from fcamlib.data.vocabulary import PAD, SPECIAL, build_vocabulary, encode, words_of
 from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
 TABLE = "coco_words.yaml"
 NONE = "none"  # in a user's table, instead of a category
 _DRAW = 300  # makes these draws independent of others with the same seed
+PAD, START, END, UNKNOWN = 0, 1, 2, 3
+SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")  # by number; no word of a caption holds < or >
+
+
+def build_vocabulary(captions: Iterable[Sequence[str]], min_count: int = 1) -> tuple[str, ...]:
+    """The special words, then those that occur at least `min_count` times, by falling frequency, then spelling."""
+    counts = Counter(chain.from_iterable(captions))
+    kept = [word for word, count in counts.items() if count >= min_count]
+    return (*SPECIAL, *sorted(kept, key=lambda word: (-counts[word], word)))
+
+
+def encode(words: Sequence[str], numbers: Mapping[str, int]) -> list[int]:
+    """START, the numbers of the words (UNKNOWN outside the vocabulary), END."""
+    return [START, *(numbers.get(word, UNKNOWN) for word in words), END]
+
+
+def decode(tokens: Iterable[int], vocabulary: Sequence[str]) -> tuple[str, ...]:
+    """The words of `tokens` up to the first END, without START and PAD; UNKNOWN stays as `<unk>`."""
+    said = takewhile(lambda token: token != END, tokens)
+    return tuple(vocabulary[token] for token in said if token not in (PAD, START))
 
 
 @dataclass(frozen=True)
@@ -65,40 +85,25 @@ class Phrase:
 
 @dataclass(frozen=True)
 class CaptionData:
-    """One split of a captioning task: P pictures, their N captions and their objects.
+    """One split of a captioning task: P pictures, their N captions and their objects."""
 
-    Parameters
-    ----------
-    pictures : Bank
-        P pictures (3, S, S), stored as uint8, or P x (L, D) frozen features of L regions in float16.
-    picture : (N,) int64
-        Row of `pictures` for each caption.
-    tokens : (N, T) int64
-        START, the words of each caption, END, then PAD.
-    references, objects : for each picture, its captions (as words, uncut) and its objects
-    phrases : phrases with boxes, by caption; empty if the source does not link words to boxes
-    """
-
-    pictures: Bank
-    picture: Int[Tensor, " N"]
-    tokens: Int[Tensor, "N T"]
-    references: tuple[tuple[tuple[str, ...], ...], ...]
-    objects: tuple[ObjectBoxes, ...]
+    pictures: Bank  # P x (3, S, S), stored as uint8, or P x (L, D) frozen features of L regions in float16
+    picture: Int[Tensor, " N"]  # row of `pictures` for each caption
+    tokens: Int[Tensor, "N T"]  # START, the words of each caption, END, then PAD
+    references: tuple[tuple[tuple[str, ...], ...], ...]  # of each picture, its captions as words, uncut
+    objects: tuple[ObjectBoxes, ...]  # of each picture
     image_ids: Int[Tensor, " P"]
-    phrases: tuple[Phrase, ...] = ()
+    phrases: tuple[Phrase, ...] = ()  # by caption; empty if the source does not link words to boxes
 
 
 @dataclass(frozen=True)
 class CaptionTask:
-    """Train, validation and test data with one vocabulary.
-
-    `word_category` is the category named by each word of `vocabulary`, or -1.
-    """
+    """Train, validation and test data with one vocabulary."""
 
     splits: dict[str, CaptionData]
     vocabulary: tuple[str, ...]
     categories: tuple[str, ...]
-    word_category: Int[Tensor, " V"]
+    word_category: Int[Tensor, " V"]  # the category that each word of the vocabulary names, or -1
     title: str
 
 
@@ -106,8 +111,7 @@ def caption_task(config: Scenes | Coco, seed: int, device: torch.device | None =
     """The pictures, captions and boxes of `config`.
 
     `seed` draws the scenes, and the subset of pictures if fewer than all are requested; a frozen encoder computes
-    features that are not cached on `device`. Raises `DataError` with one sentence if the source is missing, damaged
-    or too small.
+    features that are not cached on `device`.
     """
     if isinstance(config, Scenes):
         official, test, categories = scenes.scene_pictures(config, seed)
@@ -131,9 +135,8 @@ def caption_task(config: Scenes | Coco, seed: int, device: torch.device | None =
 
 def coco_title(config: Coco) -> str:
     """Title of the data in figures and tables; a user's data are named by their folder."""
-    _, colon, path = config.source.partition(":")
-    name = Path(path).name if colon else "COCO"
-    return name + (f" ({config.features.upper()} features)" if config.features else "")
+    path = config.source.partition(":")[2]
+    return (Path(path).name or "COCO") + (f" ({config.features.upper()} features)" if config.features else "")
 
 
 def _splits(
@@ -218,20 +221,16 @@ def _user_words(file: Path, categories: Sequence[str], own: Mapping[str, str]) -
     """Word -> category, from a user's YAML table of lists."""
     text, named = read_text(file, "words"), dict[str, str]()
     try:
-        tables = read_yaml(text)
-        if len(tables) != 1 or not isinstance(tables[0], dict):
-            raise ValueError("it is not a table: write 'category: [word, word]' on each line")
-        for name, words in tables[0].items():
-            if name not in (*categories, NONE):
-                known = ", ".join(categories)
-                raise ValueError(f"'{name[:100]}' is not a category of the data: known are {known}")
-            if not isinstance(words, list) or not words:
-                raise ValueError(f"field '{name}': give a list of words, such as [man, woman]")
-            for word in map(str, words):
-                if words_of(word) != (word,):
-                    raise ValueError(f"field '{name}': {word[:100]!r} is not a single lower-case word")
-                if (other := named.setdefault(word, own.get(word, name))) != name:
-                    raise ValueError(f"field '{name}': the word '{word}' already belongs to '{other}'")
+        (table,) = read_yaml(text)
+        if not isinstance(table, dict) or not all(isinstance(words, list) and words for words in table.values()):
+            raise ValueError("write 'category: [word, word]' on each line")
+        if unknown := sorted(table.keys() - {*categories, NONE}):
+            raise ValueError(f"'{unknown[0][:100]}' is not a category of the data: known are {', '.join(categories)}")
+        for name, word in ((name, str(word)) for name, words in table.items() for word in words):
+            if words_of(word) != (word,):
+                raise ValueError(f"field '{name}': {word[:100]!r} is not a single lower-case word")
+            if (other := named.setdefault(word, own.get(word, name))) != name:
+                raise ValueError(f"field '{name}': the word '{word}' already belongs to '{other}'")
     except ValueError as error:
         raise DataError(f"words='{file}' is not a YAML table of words ({error}).") from None
     return named

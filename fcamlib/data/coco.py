@@ -9,12 +9,17 @@ Missing, broken or ambiguous data are refused with one sentence; captions, boxes
 left out and counted in the log. Pictures are cropped to their centre square and resized; boxes refer to the size that
 the instances file states. Boxes of crowds count as boxes of their category.
 Format: https://cocodataset.org/#format-data.
+
+A caption is converted to lower case and split into words: runs of letters and digits, joined by single hyphens or
+apostrophes inside a word ("t-shirt", "don't"); the ending 's is a separate word ("man's" is "man", "'s"). Everything
+else, such as punctuation, is left out.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,13 +30,13 @@ from typing import Annotated, Any
 import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageOps
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
+from fcamlib import paths
 from fcamlib.config.sources import source_path
 from fcamlib.data.files import read_json
 from fcamlib.data.pictures import as_shown, decoded
-from fcamlib.data.vocabulary import words_of
-from fcamlib.errors import DataError
+from fcamlib.errors import DataError, shown
 
 log = logging.getLogger(__name__)
 COCO_SPLITS = ("train2014", "val2014")  # our test pictures are the official val
@@ -44,24 +49,29 @@ COCO_URLS = {
 }
 Box = tuple[float, float, float, float]
 Linked = tuple[int, int, int, tuple[Box, ...]]  # caption of the picture, first word, end (exclusive), boxes
-
-
-def _inside(name: str) -> str:
-    if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\0" in name:
-        raise ValueError(f"file_name {name[:100]!r} leaves the folder of the pictures")
-    return name
-
-
 Id = Annotated[int, Field(ge=0, lt=2**63)]  # kept as int64
 Side = Annotated[int, Field(ge=1, le=1_000_000)]
 Edge = Annotated[float, Field(ge=-1e7, le=1e7, allow_inf_nan=False)]
+_WORD = re.compile(r"[^\W_]+(?:[-'](?!s\b)[^\W_]+)*|(?<=[^\W_])'s\b")
+
+
+def words_of(caption: str) -> tuple[str, ...]:
+    """The words of a caption under the rule above; empty if it has none."""
+    return tuple(_WORD.findall(caption.lower().replace("\u2019", "'")))
 
 
 class _Picture(BaseModel):
     id: Id
-    file_name: Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_inside)]
+    file_name: Annotated[str, Field(min_length=1, max_length=1_000)]
     width: Side
     height: Side
+
+    @field_validator("file_name")
+    @classmethod
+    def _inside(cls, name: str) -> str:
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\0" in name:
+            raise ValueError(f"file_name {name[:100]!r} leaves the folder of the pictures")
+        return name
 
 
 class _Phrase(BaseModel):  # words separated by blanks, from `start` to before `end`
@@ -105,8 +115,8 @@ class _InstancesFile(BaseModel):
 class CocoPicture:
     """A picture with its captions, its objects (category index, box), and phrases with their boxes.
 
-    `pixels` is the picture's file, or a generated picture at the size that a model sees. Sizes and boxes (x and y of
-    the upper left corner, width, height) are in annotated pixels.
+    `pixels` is the picture's file, or a generated picture at the size that a model sees. Sizes and boxes are in
+    annotated pixels.
     """
 
     image_id: int
@@ -121,13 +131,21 @@ class CocoPicture:
 def coco_files(source: str) -> dict[str, Path]:
     """The four annotation files and two picture folders of `coco` or `coco:PATH`, by relative path."""
     files = {place: source_path(source) / place for place in PLACES}
-    for place, path in files.items():
-        if not path.exists():
-            unpack = f"unpack {COCO_URLS[place.split('/')[0]]} into '{source_path(source)}'"
-            raise DataError(
-                f"dataset='{source}': there is no '{path}': {unpack}, or set FCAM_DATA to the folder around coco/."
-            )
+    if missing := [place for place, path in files.items() if not path.exists()]:
+        unpack = f"unpack {COCO_URLS[missing[0].split('/')[0]]} into '{source_path(source)}'"
+        fault = f"dataset='{source}': there is no '{files[missing[0]]}'"
+        raise DataError(f"{fault}: {unpack}, or set FCAM_DATA to the folder around coco/.")
     return files
+
+
+def task_files(task: Any) -> dict[str, Path]:
+    """The files that determine a task: those of the data, and the user's table of words and weights."""
+    given = {name: paths.expanded(path) for name in ("words", "weights") if (path := getattr(task, name))}
+    if missing := [name for name, path in given.items() if not path.is_file()]:
+        fault = f"{missing[0]}='{shown(given[missing[0]])}' is not a file"
+        raise DataError(f"{fault}: give the path of a file, or leave {missing[0]} out.")
+    names = {"words": "more0", "weights": "more1"}
+    return coco_files(task.source) | {names[name]: path for name, path in given.items()}
 
 
 def coco_pictures(source: str) -> tuple[list[CocoPicture], list[CocoPicture], tuple[str, ...]]:
@@ -142,10 +160,7 @@ def coco_pictures(source: str) -> tuple[list[CocoPicture], list[CocoPicture], tu
 
 
 def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, str]]:
-    """The pictures of an official split and the category names, both by increasing id.
-
-    Raises `DataError` with one sentence; omitted entries are counted in the log.
-    """
+    """The pictures of an official split and the category names, both by increasing id."""
     files = coco_files(source)
     words, boxes = (files[f"annotations/{kind}_{split}.json"] for kind in ("captions", "instances"))
     captioned, detected = _parsed(words, _CaptionsFile, source), _parsed(boxes, _InstancesFile, source)
@@ -163,9 +178,6 @@ def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, st
     for what, count in left_out.items():
         if count:
             log.warning("dataset='%s': %s: %d %s are left out.", source, split, count, what)
-    if unknown := sum(picture.image_id not in sizes for picture in found):
-        told = "dataset='%s': %s: %d pictures are not in '%s' and have no boxes."
-        log.warning(told, source, split, unknown, boxes.name)
     if not found:
         raise DataError(f"dataset='{source}': '{words}' has no pictures with captions.")
     if missing := [str(picture.pixels) for picture in found if not os.path.isfile(str(picture.pixels))]:
@@ -178,15 +190,14 @@ def _add_objects(
     pictures: dict[int, CocoPicture], file: _InstancesFile, left_out: Counter[str]
 ) -> dict[tuple[int, int], list[Box]]:
     """Add the objects to the pictures; return the boxes of each entity of a picture."""
-    known = {entry.id for entry in file.images}
     index = {number: place for place, number in enumerate(sorted(entry.id for entry in file.categories))}
     shown: dict[tuple[int, int], list[Box]] = defaultdict(list)
     for item in file.annotations:
-        if item.image_id not in known:
+        if item.image_id not in pictures:
             left_out["boxes of unknown pictures"] += 1
         elif item.bbox[2] <= 0 or item.bbox[3] <= 0:
             left_out["boxes without area"] += 1
-        elif item.image_id in pictures:
+        else:
             for entity in item.entities:
                 shown[item.image_id, entity].append(item.bbox)
             if item.category_id in index:
@@ -224,9 +235,9 @@ def _parsed(file: Path, schema: type[Any], source: str) -> Any:
     mend = f"repair it, or unpack it from {COCO_URLS['annotations']}"
     content = read_json(file, source, schema, mend)
     for name in schema.model_fields:
-        counts = Counter(entry.id for entry in getattr(content, name))
-        if counts and (most := counts.most_common(1)[0])[1] > 1:
-            raise DataError(f"dataset='{source}': '{file}': id {most[0]} occurs {most[1]} times in '{name}': {mend}.")
+        for number, count in Counter(entry.id for entry in getattr(content, name)).most_common(1):
+            if count > 1:
+                raise DataError(f"dataset='{source}': '{file}': id {number} occurs {count} times in '{name}': {mend}.")
     return content
 
 

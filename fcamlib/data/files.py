@@ -1,7 +1,8 @@
 """Files: a user's files are opened within limits and identified by content; official files are downloaded and verified.
 
-Hashes of large files are cached in the user's cache folder by size, time and inode, so unchanged files are not read
-again. Names that begin with a dot are ignored.
+Every array of an .npz file is checked by a schema: shape, kind and range, before conversion. Hashes of large files are
+cached in the user's cache folder by size, time and inode, so unchanged files are not read again. Names that begin with
+a dot are ignored.
 """
 
 from __future__ import annotations
@@ -9,31 +10,42 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
+import socket
 import stat
 import sys
 import time
-import urllib.request
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import platformdirs
 from filelock import FileLock
+from jaxtyping import Int64
+from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
-from rich.console import Console
-from rich.progress import Progress
 
+from fcamlib.config.sources import source_path
+from fcamlib.data import SPLITS
 from fcamlib.errors import DataError
 
 REMEMBERED = 1 << 20  # bytes above which a hash is cached
 SETTLED = 2.0  # seconds after which a changed file has a different time on every file system
 MOST_BYTES = 1 << 32  # limit for a text or JSON file
-PATIENCE = 30.0  # seconds that a download may be silent, and before its speed is checked
-SLOWEST = 10_000.0  # bytes per second; slower downloads are aborted
+PATIENCE = 30.0  # seconds that a download may be silent
+LARGEST = float(np.finfo(np.float32).max)
+KINDS = {  # kind of an array -> allowed numpy kinds, required content
+    "number": ("biuf", "finite numbers that float32 can hold"),
+    "whole": ("iu", "whole numbers"),
+    "truth": ("biuf", "True and False, or 0 and 1"),
+    "label": ("biufU", "whole numbers or names, none missing"),
+    "split": ("iuU", "train, validation, test, or 0, 1, 2"),
+}
+Arrays = dict[str, np.ndarray]
 
 
 def opened(file: Path, most_bytes: int = sys.maxsize) -> BufferedReader:
@@ -72,10 +84,11 @@ def content_hash(path: Path) -> str:
     return whole
 
 
-def joint_hash(files: Mapping[str, Path]) -> str:
-    """sha256 of the names and contents of several files or folders; empty for none."""
-    lines = "".join(f"{content_hash(path)}  {name}\n" for name, path in files.items())
-    return _sha256(lines) if files else ""
+def fingerprint(files: Path | Mapping[str, Path]) -> str:
+    """`content_hash` of a file or folder, or the sha256 of the names and contents of several."""
+    if isinstance(files, Path):
+        return content_hash(files)
+    return _sha256("".join(f"{content_hash(path)}  {name}\n" for name, path in files.items()))
 
 
 def files_below(root: Path) -> list[Path]:
@@ -151,47 +164,142 @@ def require_memory(num_bytes: int, what: str, remedy: str) -> None:
         raise DataError(f"{needed}: {remedy}.")
 
 
-def download(url: str, target: Path, size: int, sha256: str) -> None:
-    """Download the file at `url`, of at most `size` bytes, to `target`, which appears only complete and verified.
+def download(url: str, target: Path, sha256: str) -> None:
+    """Download the file at `url` to `target`, which appears only complete and verified, with a bar on a terminal.
 
     `sha256` may be its first digits. One process downloads while others wait.
     """
-    part = target.with_name(f".{target.name}.part")
+    from torch.hub import download_url_to_file
+
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(target.with_name(f".{target.name}.lock")), contextlib.ExitStack() as stack:
-            if target.is_file():
-                return
-            stack.callback(part.unlink, missing_ok=True)
-            if shutil.disk_usage(target.parent).free < size:
-                raise OSError(0, f"it needs {size / 1e6:,.0f} MB: free some space or set FCAM_DATA")
-            if not (digest := _fetch(url, part, size)).startswith(sha256):
-                raise OSError(0, f"its sha256 is {digest}")
-            part.replace(target)
-    except (OSError, HTTPException, ValueError) as error:
+            if not target.is_file():
+                stack.callback(socket.setdefaulttimeout, socket.getdefaulttimeout())
+                socket.setdefaulttimeout(PATIENCE)
+                download_url_to_file(url, str(target), sha256, progress=sys.stderr.isatty())
+    except (OSError, HTTPException, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        by_hand = f"run again, or put it at '{target}' yourself (at most {size:,} bytes, sha256 {sha256})"
+        by_hand = f"run again, or put it at '{target}' yourself (sha256 {sha256})"
         raise DataError(f"the download of {url} to '{target}' failed ({reason}): {by_hand}.") from None
 
 
-def _fetch(url: str, part: Path, size: int) -> str:
-    """Write the file at `url` to `part`, with a progress bar on a terminal; return its sha256."""
-    request = urllib.request.Request(url, headers={"User-Agent": "fcamlib"})
-    began, done, digest = time.monotonic(), 0, hashlib.sha256()
-    bar = Progress(console=Console(stderr=True), disable=not sys.stderr.isatty())
-    with bar, urllib.request.urlopen(request, timeout=PATIENCE) as response, part.open("wb") as file:
-        wanted = int(response.headers.get("Content-Length", 0))
-        task = bar.add_task(part.name.strip("."), total=wanted or size)
-        while chunk := response.read1(1 << 18):
-            file.write(chunk)
-            digest.update(chunk)
-            done += len(chunk)
-            bar.update(task, completed=done)
-            elapsed = time.monotonic() - began
-            if max(done, wanted) > size:
-                raise OSError(0, f"it has more than {size:,} bytes")
-            if elapsed > PATIENCE and done < SLOWEST * elapsed:
-                raise OSError(0, f"it is too slow: {done:,} bytes in {elapsed:.0f} seconds")
-    if done < wanted:
-        raise OSError(0, f"it stopped after {done:,} of {wanted:,} bytes")
-    return digest.hexdigest()
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+def load(source: str, allowed: Iterable[str]) -> Arrays:
+    """The arrays of a `kind:PATH` source, unconverted; pickles are not loaded."""
+    path, arrays = source_path(source), {}
+    try:
+        with opened(path) as content, zipfile.ZipFile(content) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+            require_memory(2 * size, f"dataset='{source}': its arrays", "give fewer instances")
+            for name in archive.namelist():
+                with archive.open(name) as member:
+                    array = np.lib.format.read_array(member, allow_pickle=False)
+                if array.dtype.kind == "U":
+                    "".join(array.ravel().tolist()).encode()  # a file can hold characters that are not in Unicode
+                arrays[name.removesuffix(".npy")] = array
+    except DataError:
+        raise
+    except Exception as error:  # with a damaged file, numpy and zipfile can raise anything
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())[:200] or type(error).__name__
+        reason = "it holds Python objects, which are not read" if "pickle" in reason else reason
+        raise DataError(f"dataset='{source}': '{path}' cannot be read ({reason}): write it with numpy.savez.") from None
+    if unknown := [name[:100] for name in arrays if name not in allowed]:
+        raise DataError(f"dataset='{source}' holds an unknown array '{unknown[0]}': allowed are {', '.join(allowed)}.")
+    return arrays
+
+
+def checked(arrays: Arrays, source: str, schema: Mapping[str, str]) -> Arrays:
+    """The converted arrays; `DataError` for the first fault.
+
+    `schema` has the axes and the kind of each array, as in "N D number"; arrays whose kind ends in ? are optional.
+    """
+    sizes: dict[str, int] = {}
+    found: Arrays = {}
+    for name, (*axes, kind) in ((name, words.split()) for name, words in schema.items()):
+        kinds, needed = KINDS[kind.strip("?")]
+        if name not in arrays:
+            if kind.endswith("?"):
+                continue
+            raise DataError(f"dataset='{source}' has no array '{name}': add it, ({', '.join(axes)}), {needed}.")
+        array = arrays[name]
+        for axis, size in zip(axes, array.shape, strict=False):
+            sizes.setdefault(axis, size)
+        if 0 in array.shape or [*array.shape] != [sizes.get(axis) for axis in axes]:
+            known = ", ".join(f"{axis} = {sizes[axis]}" for axis in axes if axis in sizes)
+            shape = f"{array.shape}, but ({', '.join(axes)}) is needed"
+            raise DataError(f"dataset='{source}': '{name}' has shape {shape}, with {known}.")
+        if array.dtype.kind not in kinds:
+            raise DataError(f"dataset='{source}': '{name}' holds {array.dtype}: give {needed}.")
+        with np.errstate(invalid="ignore", over="ignore"):
+            found[name], good = _converted(array, kind.strip("?"))
+        if not good.all():
+            place, count = tuple(np.argwhere(~good)[0].tolist()), int((~good).sum())
+            value = f"{array[place].item()!a:.100} at {list(place)} ({count} such)"
+            raise DataError(f"dataset='{source}': '{name}' is {value}: give {needed}.")
+    return found
+
+
+def _converted(array: np.ndarray, kind: str) -> tuple[np.ndarray, NDArray[np.bool_]]:
+    """The array in the type of its kind, and which of its values are valid."""
+    if kind == "number":
+        array = array if array.dtype == np.float32 else array.astype(np.float64)
+        return array, np.abs(array) <= LARGEST
+    if kind == "truth":
+        return array.astype(bool), np.isin(array, (0, 1))
+    if kind == "split":
+        names = array if array.dtype.kind == "U" else np.array([*SPLITS, "none"])[array.clip(0, 3)]
+        return names, np.isin(array, SPLITS if array.dtype.kind == "U" else (0, 1, 2))
+    if array.dtype.kind in "bU":
+        return array, np.ones(array.shape, dtype=bool)
+    whole = array.astype(np.int64)  # labels may be whole numbers in floats
+    return whole, np.asarray(whole == array)
+
+
+def class_labels(array: np.ndarray, source: str) -> tuple[Int64[np.ndarray, " n"], tuple[str, ...]]:
+    """Checked labels -> class of each instance and the names of the classes, sorted."""
+    names, label = np.unique(array, return_inverse=True)
+    if len(names) < 2:
+        raise DataError(f"dataset='{source}': 'label' names only one class ({names[0]}): give at least two.")
+    return label.astype(np.int64), tuple(map(str, names))
+
+
+def required(split: np.ndarray, label: Int64[np.ndarray, " n"], names: Sequence[str], source: str) -> np.ndarray:
+    """The split of each instance; `DataError` if a split is empty or a class has no training instance."""
+    if missing := set(SPLITS) - set(split.tolist()):
+        raise DataError(f"dataset='{source}': no instance is left for {min(missing)}: give more, or other splits.")
+    if unseen := set(label.tolist()) - set(label[split == "train"].tolist()):
+        fault = f"class '{names[min(unseen)][:200]}' has no training instance"
+        raise DataError(f"dataset='{source}': {fault}: give it some, or leave the class out.")
+    return split
+
+
+def stratified(label: Int64[np.ndarray, " n"], shares: Iterable[float], seed: int) -> Int64[np.ndarray, " n"]:
+    """Number of the part, from 0, of each instance, so that every class is divided by `shares`, which sum to 1."""
+    bounds, part = np.cumsum(list(shares)), np.zeros(len(label), dtype=np.int64)
+    generator = np.random.default_rng(seed)
+    for value in np.unique(label):
+        members = generator.permutation(np.flatnonzero(label == value))
+        place = np.searchsorted(bounds, (np.arange(len(members)) + 0.5) / len(members))
+        part[members] = place.clip(max=len(bounds) - 1)
+    return part
+
+
+def standardised(
+    values: NDArray[np.floating], seen: NDArray[np.bool_], axis: tuple[int, ...], source: str
+) -> NDArray[np.float32]:
+    """Values scaled to mean 0 and standard deviation 1 over `axis` of the `seen` ones; constant channels become 0.
+
+    A channel counts as constant if its variation is below the resolution of the file's number type.
+    """
+    known = values[seen].astype(np.float64)
+    mean, deviation = (getattr(known, name)(axis=axis, keepdims=True) for name in ("mean", "std"))
+    resolution = 4 * np.finfo(values.dtype).eps * np.abs(known).max(axis=axis, keepdims=True)
+    is_constant = (np.ptp(known, axis=axis, keepdims=True) <= resolution) | (deviation == 0)
+    with np.errstate(over="ignore"):
+        scaled = np.where(is_constant, 0.0, (values - mean) / np.where(is_constant, 1.0, deviation)).astype(np.float32)
+    if not np.isfinite(scaled).all():
+        raise DataError(f"dataset='{source}': a value is 1e38 standard deviations from the training mean: correct it.")
+    return scaled

@@ -1,7 +1,9 @@
-"""Mosaics: one foreground picture, whose class is the label, among background pictures.
+"""The paper's generated tasks: mosaics of pictures, and the linear orthogonal task.
 
-A mosaic is a row of indices into the bank of base pictures; pixels are never copied. Train, validation and test
-mosaics use disjoint sets of base pictures. Source: arXiv 2307.13421, experiments on CIFAR.
+A mosaic has one foreground picture, whose class is the label, among background pictures. It is a row of indices into
+the bank of base pictures; pixels are never copied. Train, validation and test mosaics use disjoint sets of base
+pictures. In the linear orthogonal task the foreground of class k is the unit vector e_k; background has one extra axis.
+Source: arXiv 2307.13421, experiments on CIFAR, and sec. 3.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from jaxtyping import Bool
+from numpy.typing import NDArray
 
-from fcamlib.config.tasks import Mosaics
+from fcamlib.config.tasks import Mosaics, Orthogonal
 from fcamlib.data.pictures import Pictures, load_pictures, source_title
 from fcamlib.data.sdc import Bank, SDCData, SDCTask, generators
 from fcamlib.errors import DataError
@@ -21,8 +24,8 @@ from fcamlib.errors import DataError
 def mosaic_task(config: Mosaics, seed: int) -> SDCTask:
     """Train, validation and test mosaics of `config`, drawn with `seed`.
 
-    The label is uniform over the foreground classes, the foreground's position is uniform over the segments, and
-    pictures are drawn uniformly with replacement from the split's pictures of the respective classes.
+    Label and position of the foreground are uniform; pictures are drawn with replacement from the split's pictures of
+    the respective classes.
     """
     pictures = load_pictures(config.source, config.image_size)
     foreground = _numbers(config.foreground, pictures, config.source, "foreground")
@@ -41,21 +44,21 @@ def mosaic_task(config: Mosaics, seed: int) -> SDCTask:
         if empty := [name for name, group in zip(names, groups, strict=True) if not group.any()]:
             needed = "give at least two training pictures and one test picture"
             raise DataError(f"{empty[0]} has no pictures left for {split}: {needed}.")
-        splits[split] = _draw(bank, groups, (count, config.num_segments), generator)
+        splits[split] = _draw_mosaics(bank, groups, (count, config.num_segments), generator)
     title = source_title(config.source) + (" (test mosaics from training pictures)" if config.paper_split else "")
     return SDCTask(splits, config.foreground, title)
 
 
 def _numbers(names: Sequence[str], pictures: Pictures, source: str, field: str) -> list[int]:
     """The numbers of the named classes; `DataError` for an unknown name."""
-    known = {name: number for number, name in enumerate(pictures.class_names)}
+    known = pictures.class_names
     if unknown := [name for name in names if name not in known]:
         fault = f"{field} names '{unknown[0]}', which is not a class of dataset='{source}'"
         raise DataError(f"{fault}: choose from {', '.join(known)}.")
-    return [known[name] for name in names]
+    return [known.index(name) for name in names]
 
 
-def _draw(
+def _draw_mosaics(
     bank: Bank, groups: list[Bool[np.ndarray, " N"]], shape: tuple[int, int], generator: np.random.Generator
 ) -> SDCData:
     """Mosaics (n, M); `groups` are the pictures of each foreground class, and last those of the background."""
@@ -68,3 +71,40 @@ def _draw(
     foreground = np.arange(shape[1]) == place[:, None]
     segments[foreground] = np.concatenate(by_class)[offsets[label] + generator.integers(sizes[label])]
     return SDCData(bank, torch.from_numpy(segments), torch.from_numpy(label), torch.from_numpy(foreground))
+
+
+def orthogonal_task(config: Orthogonal, seed: int) -> SDCTask:
+    """Train, validation and test instances of `config`, drawn with `seed`.
+
+    Segments have C + 1 features. The foreground, at the first place, is e_k for label k, with Gaussian noise on
+    every axis; a background segment is Gaussian on the last axis and zero on the others. Labels are uniform.
+    The float64 bank holds, for each split, the foreground (one row per instance), then the background.
+    """
+    parts = {split: _draw_orthogonal(config, count, generator) for split, count, generator in generators(config, seed)}
+    bank = Bank(torch.from_numpy(np.concatenate([values for values, _, _ in parts.values()])))
+    splits, first = {}, 0
+    for split, (values, label, rows) in parts.items():
+        segments = torch.from_numpy((first + rows).astype(np.int32))
+        foreground = torch.zeros(segments.shape, dtype=torch.bool)
+        foreground[:, 0] = True
+        splits[split] = SDCData(bank, segments, torch.from_numpy(label), foreground)
+        first += len(values)
+    return SDCTask(splits, tuple(map(str, range(config.num_classes))), "linear orthogonal task")
+
+
+def _draw_orthogonal(
+    config: Orthogonal, num_instances: int, generator: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of the bank, labels and segment indices of one split."""
+    classes, places = config.num_classes, config.num_segments - 1
+    num_backgrounds = config.num_backgrounds or num_instances * places
+    label = generator.integers(classes, size=num_instances)
+    values = np.zeros((num_instances + num_backgrounds, classes + 1))
+    foreground = values[:num_instances]
+    foreground += np.sqrt(config.foreground_variance) * generator.standard_normal(foreground.shape)
+    foreground[np.arange(num_instances), label] += 1.0
+    values[num_instances:, classes] = np.sqrt(config.background_variance) * generator.standard_normal(num_backgrounds)
+    shape = (num_instances, places)
+    chosen = generator.integers(num_backgrounds, size=shape) if config.num_backgrounds else np.arange(num_backgrounds)
+    background = num_instances + chosen.reshape(shape)
+    return values, label, np.concatenate([np.arange(num_instances)[:, None], background], axis=1)

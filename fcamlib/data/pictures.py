@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int64, UInt8
@@ -102,7 +103,6 @@ class Cifar:
 
     folder: str
     url: str
-    size: int
     sha256: str
     files: Mapping[str, tuple[str, ...]]
     label_bytes: int = 1
@@ -113,7 +113,6 @@ CIFAR = {
     "cifar10": Cifar(
         folder="cifar-10-batches-bin",
         url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-        size=170_052_171,
         sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
         files={
             "data_batch_1.bin": ("cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",),
@@ -128,7 +127,6 @@ CIFAR = {
     "cifar100": Cifar(
         folder="cifar-100-binary",
         url="https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
-        size=168_513_733,
         sha256="58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
         files={
             "train.bin": ("f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",),
@@ -145,14 +143,13 @@ CIFAR = {
 
 def cifar_state(name: str) -> str:
     """State of a data set in the data folder: "absent", "verified" or "damaged: <file>"; nothing is changed."""
-    cifar, root = CIFAR[name], paths.data_dir()
-    if not (root / cifar.folder).is_dir():
+    cifar, folder = CIFAR[name], paths.data_dir() / CIFAR[name].folder
+    if not folder.is_dir():
         return "absent"
-    for path, digests in ((root / cifar.folder / file, digests) for file, digests in cifar.files.items()):
-        is_text = path.suffix == ".txt" and path.is_file()
-        digest = hashlib.sha256(path.read_bytes().rstrip(b"\n")).hexdigest() if is_text else ""
-        if not path.is_file() or (digest or content_hash(path)) not in digests:
-            return f"damaged: {path.relative_to(root)}"
+    for path, digests in ((folder / file, digests) for file, digests in cifar.files.items()):
+        content = path.read_bytes() if path.is_file() else b""
+        if hashlib.sha256(content.rstrip(b"\n") if path.suffix == ".txt" else content).hexdigest() not in digests:
+            return f"damaged: {cifar.folder}/{path.name}"
     return "verified"
 
 
@@ -176,7 +173,7 @@ def _unpack(cifar: Cifar, root: Path) -> None:
     archive = root / cifar.url.rsplit("/", 1)[-1]
     if archive.is_file() and content_hash(archive) != cifar.sha256:
         raise DataError(f"'{archive}' is not the official archive (sha256 {cifar.sha256}): remove it.")
-    download(cifar.url, archive, cifar.size, cifar.sha256)
+    download(cifar.url, archive, cifar.sha256)
     (root / cifar.folder).mkdir(exist_ok=True)
     with tarfile.open(archive) as tar:
         for name in cifar.files:
@@ -191,10 +188,7 @@ def _read(cifar: Cifar, root: Path) -> Pictures:
     *files, names = (root / cifar.folder / name for name in cifar.files)
     parts = [np.fromfile(file, dtype=np.uint8).reshape(-1, cifar.label_bytes + 3 * 32 * 32) for file in files]
     records = np.concatenate(parts)
-    values = np.empty((len(records), 32, 32, 3), dtype=np.uint8)
-    planes = records[:, cifar.label_bytes :].reshape(-1, 3, 32, 32)
-    for channel in range(3):  # plane by plane: four times faster than moving the axis
-        values[..., channel] = planes[:, channel]
+    values = np.ascontiguousarray(np.moveaxis(records[:, cifar.label_bytes :].reshape(-1, 3, 32, 32), 1, 3))
     label = records[:, cifar.label_bytes - 1].astype(np.int64)
     return Pictures(values, label, len(records) - len(parts[-1]), tuple(names.read_text("ascii").split()))
 
@@ -214,6 +208,11 @@ def _folder(source: str, image_size: int) -> Pictures:
         return np.asarray(picture)
 
     return Pictures(decoded(len(files), image_size, read), np.concatenate(label), len(label[0]), tuple(train))
+
+
+def folder_files(task: Any) -> Path:
+    """The folder of a task; its splits are checked first, so that no unrelated large folder is read."""
+    return folder_splits(task.source)[0].parent
 
 
 def folder_splits(source: str) -> list[Path]:

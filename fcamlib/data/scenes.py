@@ -17,9 +17,8 @@ import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
 from fcamlib.config.tasks import Scenes
-from fcamlib.data.coco import Box, CocoPicture
+from fcamlib.data.coco import Box, CocoPicture, words_of
 from fcamlib.data.files import require_memory
-from fcamlib.data.vocabulary import words_of
 
 EDITION = 1  # increased whenever the same config and seed would give different pictures or captions
 NUM_CAPTIONS = 5

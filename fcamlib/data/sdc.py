@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from fcamlib.data import SPLITS
 from fcamlib.errors import DataError
 
 Item = TypeVar("Item")
+UNKNOWN = 0  # number of every word outside the vocabulary
 
 
 @dataclass(frozen=True)
@@ -54,38 +55,19 @@ class Bank:
 
 @dataclass(frozen=True)
 class SDCData:
-    """Instances of selective dependence classification.
-
-    Parameters
-    ----------
-    segments : (n, M) int32
-        Row of the bank at each place; padding holds any valid row.
-    foreground : (n, M) bool
-        True for foreground segments, all False if they are not known; used in measures, never in training.
-    mask : (n, M) bool or None
-        True for real segments; None if no instance is padded.
-    is_checked : bool
-        Whether the values are known to be valid, as in parts of valid data; checking would synchronise the device.
-    """
+    """Instances of selective dependence classification."""
 
     bank: Bank
-    segments: Int[Tensor, "n M"]
+    segments: Int[Tensor, "n M"]  # row of the bank at each place; padding holds any valid row
     label: Int[Tensor, " n"]
-    foreground: Bool[Tensor, "n M"]
-    mask: Bool[Tensor, "n M"] | None = None
-    is_checked: bool = field(default=False, repr=False)
+    foreground: Bool[Tensor, "n M"]  # all False if it is not known; used in measures, never in training
+    mask: Bool[Tensor, "n M"] | None = None  # True for real segments; None if no instance is padded
 
     def __post_init__(self) -> None:
         if self.segments.numel() == 0:
             raise ValueError(f"segments of shape {tuple(self.segments.shape)} hold no instances: give at least one.")
         if len(self.label) != len(self.segments) or self.foreground.shape != self.segments.shape:
             raise ValueError("segments, label and foreground differ in length: give one row each per instance.")
-        if self.is_checked:
-            return
-        if int(self.segments.min()) < 0 or int(self.segments.max()) >= len(self.bank.values):
-            raise ValueError("segments point outside the bank: indices run from 0 to its number of rows minus one.")
-        if self.mask is not None and not bool(self.mask.any(dim=1).all()):
-            raise ValueError("an instance has no segment: every row of mask needs at least one True.")
 
     def __len__(self) -> int:
         return len(self.label)
@@ -103,7 +85,7 @@ class SDCData:
     def _each(self, change: Callable[[Tensor], Tensor], *names: str) -> SDCData:
         """The same data with the fields `names` changed."""
         values = {name: value for name in names if (value := getattr(self, name)) is not None}
-        return replace(self, **{name: change(value) for name, value in values.items()}, is_checked=True)  # type: ignore
+        return replace(self, **{name: change(value) for name, value in values.items()})  # type: ignore
 
     def take(self, index: Int[Tensor, " b"]) -> SDCData:
         """The instances at `index`, on the same bank."""

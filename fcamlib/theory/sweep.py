@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from fcamlib import checkpoint, running, store
 from fcamlib.config import Orthogonal, Phase, Sweep, Training
-from fcamlib.data.orthogonal import orthogonal_task
+from fcamlib.data.mosaics import orthogonal_task
 from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import DivergenceError
 from fcamlib.fcam import FCAM

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from fcamlib import paths, store
 from fcamlib.cli import main
 from fcamlib.config import Bags, CrossValidation
-from fcamlib.data.bags import bags_task
 from fcamlib.data.sdc import SDCTask
+from fcamlib.data.vectors import bags_task
 from fcamlib.errors import UserError
 from fcamlib.tables import TRUTHLESS, frame, means, paired_table
 

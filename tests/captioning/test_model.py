@@ -14,7 +14,7 @@ from fcamlib.captioning import losses
 from fcamlib.captioning.decoding import greedy, read
 from fcamlib.captioning.model import Captioner, Context, SmallCNN, region_taken
 from fcamlib.config import CaptionModel
-from fcamlib.data.vocabulary import PAD, START
+from fcamlib.data.captions import PAD, START
 from fcamlib.errors import UserError
 
 L, D, V = 3, 5, 7
@@ -234,8 +234,8 @@ def test_a_region_of_the_small_encoder_sees_its_own_surroundings_alone() -> None
 @pytest.mark.parametrize(
     ("encoder", "shape", "sentence"),
     [
-        ("smallcnn", (4, 5), "encoder=smallcnn needs pictures"),
-        ("features", (3, 16, 16), "encoder=features does not accept pictures"),
+        ("smallcnn", (4, 5), r"encoder=smallcnn does not fit data of shape \(4, 5\): choose features"),
+        ("features", (3, 16, 16), r"encoder=features does not fit data of shape \(3, 16, 16\): choose smallcnn"),
         ("smallcnn", (3, 20, 20), "picture_size=20 does not fit"),
     ],
 )

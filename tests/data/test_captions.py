@@ -250,7 +250,6 @@ def test_what_is_left_out_is_counted(layout: Layout, caplog: pytest.LogCaptureFi
         "1 boxes of unknown pictures are left out.",
         "1 boxes without area are left out.",
         "1 captions of unknown pictures are left out.",
-        "1 pictures are not in 'instances_train2014.json' and have no boxes.",
         "1 pictures without a caption are left out.",
         "2 captions without a word are left out.",
     ]
@@ -352,7 +351,7 @@ def test_words_name_categories_of_the_data(
     [
         ("dog: [hound]\ndgo: [x]\n", r"'dgo' is not a category of the data: known are cat, dog"),
         ("dog: [hound]\ncat: [dogs]\n", r"field 'cat': the word 'dogs' already belongs to 'dog'"),
-        ("dog: []\n", r"field 'dog': give a list of words"),
+        ("dog: []\n", r"write 'category: \[word, word\]' on each line"),
         ("cat: [tom]\ndog:\n  - hound\n  - two words\n", r"field 'dog': 'two words' is not a single lower-case"),
         ("dog: &a [*a]\n", r"aliases"),
         ("", r"words: the file .* is empty"),

@@ -12,17 +12,15 @@ import torch
 from torch.testing import assert_close
 
 from fcamlib.config import Bags, Mosaics, Orthogonal, Scenes, Series, Text, task_on
-from fcamlib.data.bags import bags_task
 from fcamlib.data.captions import caption_task
-from fcamlib.data.keywords import NUM_FILLER, PHRASES, SHORTEST, filler_words, keyword_corpus
-from fcamlib.data.mosaics import mosaic_task
-from fcamlib.data.orthogonal import orthogonal_task
+from fcamlib.data.coco import words_of
+from fcamlib.data.mosaics import mosaic_task, orthogonal_task
 from fcamlib.data.pictures import load_pictures
+from fcamlib.data.posts import NUM_FILLER, PHRASES, SHORTEST, filler_words, keyword_corpus
 from fcamlib.data.scenes import COLOURS, SHAPE_WORDS, draw_scene, scene_pictures
 from fcamlib.data.sdc import SPLITS, SDCData, SDCTask
-from fcamlib.data.series import series_task
 from fcamlib.data.text import text_task
-from fcamlib.data.vocabulary import words_of
+from fcamlib.data.vectors import bags_task, series_task
 
 SIZES: dict[str, Any] = {"num_train": 40, "num_validation": 7, "num_test": 11}
 DIGITS: dict[str, Any] = {"source": "digits", "foreground": ("3", "7", "1"), "image_size": 8, "num_segments": 5} | SIZES

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from fcamlib.config import task_on
-from fcamlib.data import hatexplain
-from fcamlib.data.hatexplain import DIVISIONS, POSTS, hatexplain_corpus, hatexplain_files
+from fcamlib.data import posts as official
+from fcamlib.data.posts import DIVISIONS, POSTS, hatexplain_corpus, hatexplain_files
 from fcamlib.errors import DataError
 
-NUM_POSTS, SIZES = hatexplain.NUM_POSTS, dict(hatexplain.SPLIT_SIZES)
+NUM_POSTS, SIZES = official.NUM_POSTS, dict(official.SPLIT_SIZES)
 Json = dict[str, Any]
 
 
 @pytest.fixture(autouse=True)
 def of_eight_posts(monkeypatch: pytest.MonkeyPatch) -> None:
     """An edition of eight posts instead of 20,148."""
-    monkeypatch.setattr(hatexplain, "NUM_POSTS", 8)
-    monkeypatch.setattr(hatexplain, "SPLIT_SIZES", {"train": 3, "val": 2, "test": 2})
+    monkeypatch.setattr(official, "NUM_POSTS", 8)
+    monkeypatch.setattr(official, "SPLIT_SIZES", {"train": 3, "val": 2, "test": 2})
 
 
 def entry(tokens: str, labels: str, *rationales: str) -> Json:
@@ -65,7 +65,7 @@ def test_editions_are_told_by_the_number_of_posts(tmp_path: Path) -> None:
     corpus = hatexplain_corpus(put(tmp_path / "reduced", posts, divisions), "majority", "union")
     assert corpus.title == "HateXplain (reduced copy)"
     posts |= {"h": entry("one", "nnn"), "i": entry("two", "nnn")}
-    with pytest.raises(DataError, match=r"dataset.json holds 9 posts instead of 8 or 7"):
+    with pytest.raises(DataError, match=r"dataset.json holds 9 posts, .* instead of 8"):
         hatexplain_corpus(put(tmp_path / "more", posts, divisions), "majority", "union")
 
 
@@ -95,17 +95,14 @@ def test_even_number_of_marks_needs_more_than_half(tmp_path: Path) -> None:
     posts["e"] = entry("a b c d e", "ooh", "11000", "01100")
     corpus = hatexplain_corpus(put(tmp_path, posts, divisions), "majority", "majority")
     assert [post.rationale for post in corpus.posts if post.split == "validation"][1] == [0, 1, 0, 0, 0]
-    posts |= dict.fromkeys("de", entry("two words", "ohn"))
-    with pytest.raises(DataError, match="no post of the split 'val' has a majority label: use label=first"):
-        hatexplain_corpus(put(tmp_path, posts, divisions), "majority", "union")
 
 
 Change = Callable[[Json, Json], Any]
 FAULTS: list[tuple[Change, str]] = [
     (lambda posts, _: posts["b"].pop("post_tokens"), r"dataset.json': field b.post_tokens: field required"),
     (lambda posts, _: posts["b"].update(rationales=[[0, 1, 1]]), r"post 'b': a rationale has 3 entries for 4 tokens"),
-    (lambda posts, _: posts.pop("g"), r"divisions.json names .* 'test': 1} posts of dataset.json instead of"),
-    (lambda _, divisions: divisions["val"].__setitem__(0, "a"), r"divisions.json names a post twice"),
+    (lambda posts, _: posts.pop("g"), r"holds 7 posts, of which .* names 6 different ones, .* 'test': 1} instead"),
+    (lambda _, divisions: divisions["val"].__setitem__(0, "a"), r"divisions.json names 6 different ones"),
 ]
 
 
@@ -123,14 +120,14 @@ def test_missing_files_are_downloaded_from_a_fixed_commit_with_their_checksums(
 ) -> None:
     posts, divisions = small()
     put(tmp_path / "remote", posts, divisions)
-    assert len(hatexplain.URL.split("/")[-2]) == 40  # a commit, no branch
-    monkeypatch.setattr(hatexplain, "URL", (tmp_path / "remote").as_uri())
+    assert len(official.URL.split("/")[-2]) == 40  # a commit, no branch
+    monkeypatch.setattr(official, "URL", (tmp_path / "remote").as_uri())
     monkeypatch.setenv("FCAM_DATA", str(tmp_path / "data"))
-    with pytest.raises(DataError, match=r"dataset.json' failed \(its sha256 is .*\): run again, or put it at"):
+    with pytest.raises(DataError, match=r"dataset.json' failed \(invalid hash value .*\): run again, or put it at"):
         hatexplain_files("hatexplain")
     files = {name: tmp_path / "remote" / name for name in (POSTS, DIVISIONS)}
-    known = {name: (10_000, hashlib.sha256(file.read_bytes()).hexdigest()) for name, file in files.items()}
-    monkeypatch.setattr(hatexplain, "OFFICIAL_FILES", known)
+    known = {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()}
+    monkeypatch.setattr(official, "OFFICIAL_FILES", known)
     fingerprint = task_on("hatexplain").fingerprint  # making a run's config gets the data
     assert {path.name for path in (tmp_path / "data" / "hatexplain").iterdir() if path.suffix == ".json"} == set(files)
     put(tmp_path / "remote", {}, {})  # not asked again

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from fcamlib.config import Bags, Series
 from fcamlib.data import files
-from fcamlib.data.bags import SEPARATION, bags_task, centres, num_repeats_and_folds
 from fcamlib.data.sdc import SDCData, SDCTask
-from fcamlib.data.series import series_task, waveforms
+from fcamlib.data.vectors import SEPARATION, bags_task, centres, num_repeats_and_folds, series_task, waveforms
 from fcamlib.errors import DataError
 
 Arrays = dict[str, Any]
