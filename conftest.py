@@ -42,7 +42,7 @@ _scratch = pytest.StashKey[str]()
 
 
 # Files that take longest, so that no worker is left with one of them alone; the first one's jobs mostly wait.
-FIRST = ("test_slurm.py", "test_site.py", "test_store.py", "test_train.py", "test_matrix.py")
+FIRST = ("test_pipeline.py", "test_site.py", "test_store.py", "test_train.py", "test_notebooks.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import ledger
-import nbformat
 import numpy as np
 import pandas as pd
 import pytest
@@ -121,15 +120,6 @@ def test_only_shared_seeds_count_and_what_is_not_known_has_no_row() -> None:
     assert not task_of(found).criteria
 
 
-def test_late_claims_wait_for_the_loss_to_flatten() -> None:
-    found = runs()
-    for run in found:
-        run.history["train_loss"] = np.linspace(1.0, 0.1, 10)
-    task = task_of(found)
-    assert {claim for claim, state in verdicts(task).items() if state == "not tested"} == {"D1", "D2", "D3"}
-    assert "HA's loss still falls after 10 epochs" in shown([task], r'<tr id="d1-a-task">.*?</tbody>')
-
-
 def test_of_a_task_that_is_recorded_and_live_the_recorded_runs_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thirty recorded seeds and five of them computed for the book are one task of thirty seeds."""
     live = runs()
@@ -175,16 +165,6 @@ def test_sweeps_and_flows_are_judged() -> None:
     assert next(ledger.sweep_tasks([made_sweep(INCENTIVES, "digits")])).notebook == "06_fixed_focus_images"
     many, two = ledger.flow_tasks([(20, 20, 1000.0), (20, 2, 1000.0)])
     assert (many.verdict("D4"), two.verdict("D4"), many.verdict("H1")) == ("supported", "contradicted", "supported")
-
-
-def test_parameters_are_the_notebook_s_own_and_papermill_s_over_them(tmp_path: Path) -> None:
-    own, injected = "seeds: list = [0, 1]  # two\nnoise: float = -0.5", "# Parameters\nseeds = [3]"
-    cells = [
-        nbformat.v4.new_code_cell(text, metadata={"tags": [tag] if tag else []})
-        for text, tag in ((own, "parameters"), (injected, "injected-parameters"), ("seeds = [9]", ""))
-    ]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "a.ipynb")
-    assert ledger.parameters_of(tmp_path / "a.ipynb") == {"seeds": [3], "noise": -0.5}
 
 
 # --- as built and as recorded -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The pipeline by Snakemake: a killed job resumes, and numbers agree; a cluster is asked for each job."""
+"""The pipeline by Snakemake: a killed job resumes and numbers agree, Slurm is asked for jobs, one build at a time."""
 
 import os
 import re
@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
+from filelock import FileLock
 
 from fcamlib import checkpoint, paths, store
 from fcamlib.config import Grid, Run, grids
@@ -112,3 +114,49 @@ def test_slurm_is_asked_for_each_job_with_its_resources(folder: Path) -> None:
     listed = subprocess.run(command("slurm", "--dry-run"), cwd=folder, env=environment, capture_output=True, text=True)
     assert listed.returncode == 0, listed.stdout + listed.stderr
     assert re.search(r"resources: .*mem_mb=16000.*runtime=720, gpu=1", listed.stdout)
+
+
+SCRIPT = ROOT / "book" / "_ext" / "build.py"
+PIPELINE = """
+rule all:
+    input: "made"
+    message: "everything"
+rule make:
+    output: "made"
+    message: "the one file"
+    shell: "echo noise; {}"
+"""
+
+
+def build(folder: Path, shell: str) -> subprocess.CompletedProcess[str]:
+    (folder / "Snakefile").write_text(PIPELINE.format(shell))
+    command = [sys.executable, str(SCRIPT), "--cores", "1"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def test_a_failed_build_shows_the_end_of_its_log(tmp_path: Path) -> None:
+    failed = build(tmp_path, "echo the reason >&2; exit 3")
+    assert failed.returncode == 1 and "the reason" in failed.stderr
+    assert failed.stderr.endswith(f"the whole log is {tmp_path / '.snakemake' / 'build.log'}.\n")
+
+
+def test_a_second_build_waits_for_no_lock_of_a_dead_one(tmp_path: Path) -> None:
+    with FileLock(tmp_path / ".snakemake" / "build.lock"):
+        refused = build(tmp_path, "touch made")
+    assert refused.returncode == 1 and refused.stderr.startswith("Another build is at work in this folder")
+    (tmp_path / ".snakemake" / "locks").mkdir()
+    (tmp_path / ".snakemake" / "locks" / "0.output.lock").write_text("made")  # what a killed Snakemake leaves
+    assert build(tmp_path, "touch made").returncode == 0
+
+
+def test_the_pdf_needs_a_browser_and_the_zip_holds_the_site(tmp_path: Path) -> None:
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / "book" / "_build" / "html").mkdir(parents=True)
+    (tmp_path / "book" / "_build" / "html" / "index.html").write_text("x")
+    make = ["make", "-f", str(ROOT / "Makefile"), "-o", "book", "CHROMIUM="]
+    done = [subprocess.run([*make, name], cwd=tmp_path, capture_output=True, text=True) for name in ("pdf", "offline")]
+    assert done[0].returncode == 2 and "No Chromium was found on PATH: install the package" in done[0].stdout
+    assert done[1].returncode == 0, done[1].stderr
+    with zipfile.ZipFile(tmp_path / "book" / "_build" / "attention-dynamics-offline.zip") as made:
+        assert made.read("html/index.html") == b"x"
