@@ -9,6 +9,7 @@ import torch
 from numpy.testing import assert_allclose
 from scipy import special
 from torch import Tensor, nn
+from toys import Centred
 
 from fcamlib import metrics
 from fcamlib.data.sdc import Bank, SDCData, every_occurrence
@@ -31,17 +32,6 @@ class Column(nn.Module):
 
     def forward(self, segments: Tensor) -> Tensor:
         return segments[:, self.columns]
-
-
-class Contrast(nn.Module):
-    """Adds to each segment the mean of the real segments of its instance."""
-
-    context_free = False
-
-    def forward(self, segments: Tensor, mask: Tensor | None) -> Tensor:
-        weight = torch.ones_like(segments[..., 0]) if mask is None else mask.to(segments.dtype)
-        mean = torch.einsum("bmd,bm->bd", segments, weight) / weight.sum(dim=1, keepdim=True)
-        return segments - 2 * mean[:, None]
 
 
 def vectors(num_instances: int = 23, masked: bool = False) -> SDCData:
@@ -160,7 +150,7 @@ def test_bags_are_measured_by_their_labels_and_by_their_number_of_real_segments(
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("encoder", [None, nn.Tanh(), Contrast()], ids=["bare", "context-free", "contextual"])
+@pytest.mark.parametrize("encoder", [None, nn.Tanh(), Centred(2)], ids=["bare", "context-free", "contextual"])
 def test_deduplicated_equals_plain(encoder: nn.Module | None, masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fcamlib.numerics.ROWS", 5)  # divides neither the segments nor the instances
     monkeypatch.setattr("fcamlib.numerics.BUDGET", 5_000)  # tables of class logits, and few instances at once

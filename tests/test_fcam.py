@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck
 from torch.func import functional_call
 from torch.testing import assert_close
+from toys import Centred
 
 from fcamlib.data.sdc import distinct, every_occurrence
 from fcamlib.fcam import FCAM, FCAMOutput, log_attention, weighted_sum
@@ -28,18 +29,6 @@ class LinearFocus(nn.Module):
 
     def forward(self, segments: Tensor) -> Tensor:
         return segments @ self.weight
-
-
-class Centred(nn.Module):
-    """Subtracts an instance's mean: a segment's code depends on its neighbours."""
-
-    context_free = False
-
-    def forward(self, segments: Tensor, mask: Tensor | None) -> Tensor:
-        assert segments.shape[:2] == (B, M)
-        weight = torch.ones(segments.shape[:2], dtype=segments.dtype) if mask is None else mask.to(segments.dtype)
-        mean = torch.einsum("bmd,bm->bd", segments, weight) / weight.sum(dim=1, keepdim=True)
-        return segments - mean[:, None]
 
 
 def random(*shape: int) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from fcamlib.checkpoint import Row
@@ -56,6 +56,21 @@ def linear(seed: int = 0) -> FCAM:
 
 def phase(paradigm: str = "soft", epochs: int = 3, rates: tuple[float, ...] = (0.5,), **more: Any) -> Phase:
     return Phase(paradigm=paradigm, epochs=epochs, learning_rates=rates, **more)
+
+
+class Centred(nn.Module):
+    """Subtracts a multiple of its instance's mean from each segment: a segment's code depends on its neighbours."""
+
+    context_free = False
+
+    def __init__(self, factor: float = 1.0) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, segments: Tensor, mask: Tensor | None) -> Tensor:
+        weight = torch.ones_like(segments[..., 0]) if mask is None else mask.to(segments.dtype)
+        mean = torch.einsum("bmd,bm->bd", segments, weight) / weight.sum(dim=1, keepdim=True)
+        return segments - self.factor * mean[:, None]
 
 
 def bits(model: nn.Module) -> list[bytes]:
