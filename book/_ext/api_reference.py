@@ -4,8 +4,6 @@ A name in backticks is a link where the API reference has an entry of that name,
 configuration are listed with type, default and description.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

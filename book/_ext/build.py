@@ -5,8 +5,7 @@ Usage: build.py [Snakemake's arguments]
 A build holds a lock that ends with its last process, so a killed build never stands in the way of the next one.
 """
 
-from __future__ import annotations
-
+import fcntl
 import os
 import re
 import subprocess
@@ -14,8 +13,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-
-from filelock import FileLock, Timeout
+from typing import Any
 
 FOLDER = Path(".snakemake")
 SHOWN = 40  # lines of the log after a failure
@@ -26,25 +24,19 @@ END = re.compile(r"^Finished jobid: (\d+)|^(\d+) of (\d+) steps")
 def main(arguments: list[str]) -> int:
     """Run Snakemake; its exit status, or 1 if another build is at work in this folder."""
     FOLDER.mkdir(exist_ok=True)
-    lock, path = FileLock(FOLDER / "build.lock"), FOLDER / "build.log"
+    path, lock = FOLDER / "build.log", os.open(FOLDER / "build.lock", os.O_RDWR | os.O_CREAT)
+    os.set_inheritable(lock, True)  # processes that a killed build leaves running hold the lock too
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
         print("Another build is at work in this folder: wait until it ends, or stop its processes.", file=sys.stderr)
         return 1
-    # Processes that a killed build leaves running hold the lock too.
-    for file in Path("/proc/self/fd").glob("*") if Path("/proc/self/fd").is_dir() else ():
-        if file.exists() and file.resolve().name == "build.lock":
-            os.set_inheritable(int(file.name), True)
     command = [sys.executable, "-m", "snakemake", "--nolock", "--rerun-incomplete", *arguments]
-    with path.open("w", encoding="utf-8", errors="replace") as log:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", close_fds=False
-        )
-        assert process.stdout is not None
+    options: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+    with path.open("w", errors="replace") as log, subprocess.Popen(command, close_fds=False, **options) as process:
         for step in steps(line for line in process.stdout if log.write(line)):
             print(step, flush=True)
-    if status := process.wait():
+    if status := process.returncode:
         print(*path.read_text("utf-8").splitlines()[-SHOWN:], sep="\n", file=sys.stderr)
     words = "The build failed; the" if status else "The"
     print(f"{words} whole log is {path.absolute()}.", file=sys.stderr if status else sys.stdout)

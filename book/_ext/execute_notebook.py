@@ -5,18 +5,15 @@ Usage: execute_notebook.py PARAMETERS.yaml OUTPUT_FOLDER NOTEBOOK...
 
 The first form dates the line under each figure that says how it was made, and writes how long the execution took, and
 where, to a .json beside each result. The second form executes committed notebooks with their own defaults and stores
-the outputs that nbval compares: text, no pictures. All notebooks of a call are executed in one kernel, one after the
-other, since a kernel starts for longer than most of them run; nbval executes each in a kernel of its own.
+the outputs that nbval compares: text, no pictures. The notebooks of a call share one kernel, which starts for long.
 """
-
-from __future__ import annotations
 
 import datetime
 import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +28,7 @@ from nbformat import NotebookNode
 from fcamlib import paths
 from fcamlib.provenance import cpu_name, how_made
 
+VOLATILE = ("papermill", "execution")  # metadata of a cell
 FIGURE_NOTE = re.compile(r'<details class="figure-note" data-figure="([^"]+)">')
 
 
@@ -40,45 +38,39 @@ def clean(executed: NotebookNode) -> None:
     executed.metadata = NotebookNode({key: executed.metadata[key] for key in kept if key in executed.metadata})
     for number, cell in enumerate(executed.cells):
         cell.id = f"cell-{number:03d}"
-        for key in ("papermill", "execution"):
-            cell.metadata.pop(key, None)
+        cell.metadata = NotebookNode({key: cell.metadata[key] for key in cell.metadata if key not in VOLATILE})
 
 
 @contextmanager
-def kernel() -> Iterator[AsyncKernelManager]:
-    """A kernel, which starts with the first notebook."""
+def kernel() -> Iterator[Callable[..., NotebookNode]]:
+    """A function that executes a notebook in a folder; the one kernel forgets each notebook before the next."""
     with tempfile.TemporaryDirectory(prefix="fcam-") as sockets:
         # Over TCP, two kernels that start at once may be told to use one port.
         address = {} if sys.platform == "win32" else {"transport": "ipc", "ip": f"{sockets}/kernel"}
         manager = AsyncKernelManager(kernel_name="python3", **address)
+
+        def run(source: Path, folder: str | Path, parameters: dict[str, Any] | None = None) -> NotebookNode:
+            options: dict[str, Any] = {"kernel_name": "python3", "cwd": folder, "progress_bar": False, "km": manager}
+            executed = papermill.execute_notebook(source, None, parameters, **options)
+            reset = nbformat.v4.new_code_cell("get_ipython().reset()")
+            forget = nbformat.v4.new_notebook(cells=[reset], metadata=executed.metadata)
+            papermill.execute_notebook(forget, None, **options)
+            return executed
+
         try:
-            yield manager
+            yield run
         finally:
             run_sync(manager.shutdown_kernel)(now=True)
 
 
-def run(
-    source: Path, folder: str | Path, manager: AsyncKernelManager, parameters: dict[str, Any] | None = None
-) -> NotebookNode:
-    """`source` executed by papermill in `folder`, by a kernel that knows nothing of other notebooks afterwards."""
-    options: dict[str, Any] = {"kernel_name": "python3", "cwd": folder, "progress_bar": False, "km": manager}
-    executed = papermill.execute_notebook(source, None, parameters, **options)
-    forget = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell("get_ipython().reset()")], metadata=executed.metadata
-    )
-    papermill.execute_notebook(forget, None, **options)
-    return executed
-
-
 def refresh(sources: list[Path]) -> None:
     """Run committed notebooks with their own defaults and put their text outputs in place of the old ones."""
-    with kernel() as manager:
+    with kernel() as run:
         for path in sources:
-            executed = run(path, path.parent, manager)
+            executed = run(path, path.parent)
             clean(executed)
-            for data in (output.get("data", {}) for cell in executed.cells for output in cell.get("outputs", [])):
-                for kind in [kind for kind in data if kind.startswith("image/")]:
-                    del data[kind]
+            for output in (output for cell in executed.cells for output in cell.get("outputs", []) if "data" in output):
+                output.data = {kind: data for kind, data in output.data.items() if not kind.startswith("image/")}
             nbformat.write(executed, path)
 
 
@@ -101,11 +93,11 @@ def execute(parameter_file: Path, target: Path, sources: list[Path]) -> None:
     A notebook about runs on mosaics takes the profile's parameters, the others run with their own defaults.
     """
     profile = yaml.safe_load(parameter_file.read_text("utf-8"))
-    with tempfile.TemporaryDirectory() as elsewhere, kernel() as manager:
+    with tempfile.TemporaryDirectory() as elsewhere, kernel() as run:
         for source in sources:
             print(f"Executing {source}.", flush=True)
             takes = "paper_split" in papermill.inspect_notebook(source)
-            executed = run(source, elsewhere, manager, profile if takes else None)
+            executed = run(source, elsewhere, profile if takes else None)
             if left := sorted(path.name for path in Path(elsewhere).iterdir()):
                 raise RuntimeError(f"{source.name} leaves {left[0]} in the folder that it is run from.")
             cost = {"seconds": round(executed.metadata.papermill.duration, 1), "device": cpu_name()}
@@ -120,10 +112,10 @@ def execute(parameter_file: Path, target: Path, sources: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
-    first, *others = sys.argv[1:]
-    if first == "--refresh":
-        refresh(list(map(Path, others)))
-    else:
-        execute(Path(first), Path(others[0]), list(map(Path, others[1:])))
+    match sys.argv[1:]:
+        case ["--refresh", *notebooks]:
+            refresh(list(map(Path, notebooks)))
+        case [parameters, folder, *notebooks]:
+            execute(Path(parameters), Path(folder), list(map(Path, notebooks)))
+        case _:
+            sys.exit(__doc__)

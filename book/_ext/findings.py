@@ -3,16 +3,14 @@
 Usage: findings.py EXECUTED_NOTEBOOKS
        findings.py README.md
 
-The first form reads the .json beside each executed notebook, and stored and recorded results. It writes into the same
-folder numbers.json, from which the extension `pages` fills `{{ names }}` in pages, findings.md with the key figure,
-benchmark.md, runtimes.md, and the picture that explorer.md shows without JavaScript. The second form puts the table of
-results between the two marks in README.md.
+The first form writes into the folder of the executed notebooks numbers.json, from which the extension `pages` fills
+`{{ names }}` in pages, findings.md with the key figure, benchmark.md, runtimes.md, and the picture that explorer.md
+shows without JavaScript. The second form puts the table of results between the two marks in README.md.
 """
-
-from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,42 +50,38 @@ DRAWN = ("digits", "cifar", "hatexplain", "clouds")
 SAIF_COLUMNS = {"soft": "SAIF: SA", "hard": "HA", "lvml": "LVML", "hybrid": "hybrid"}
 MARKS = "<!-- results: written by book/_ext/findings.py README.md -->\n", "<!-- end of results -->"
 BENCHMARKS = {  # file in results/recorded/bench -> its heading
-    "pictures": "Pictures, float32",
-    "pictures_bfloat16": "Pictures, the library in bfloat16",
-    "theory": "The theory",
-    "text": "Text",
-    "captions": "Captions",
-}
+    "pictures": "Pictures, float32", "pictures_bfloat16": "Pictures, the library in bfloat16", "theory": "The theory",
+    "text": "Text", "captions": "Captions",
+}  # fmt: skip
 PREFIXES = {"captions": "captions of ", "fixed_focus": "fixed focus, ", "study": "study, "}
 
 
 def shown_tasks() -> dict[str, list[Any]]:
     """Key of `TASKS` -> its recorded results, of the seeds that every paradigm has."""
-    kept = tables.tasks(store.every(Run, recorded=True)) | tables.tasks(store.every(CaptionRun, recorded=True))
+    recorded = tables.tasks([run for kind in (Run, CaptionRun) for run in store.every(kind, recorded=True)])
     found = {}
     for key, (_, title) in TASKS.items():
-        seeds = [{r.config.seed for r in kept[title] if r.config.paradigm == p} for p in tables.paradigms(kept[title])]
-        found[key] = [run for run in kept[title] if run.config.seed in set.intersection(*seeds)]
+        runs, counts = recorded[title], Counter(run.config.seed for run in recorded[title])
+        found[key] = [run for run in runs if counts[run.config.seed] == len(tables.paradigms(runs))]
     return found
 
 
 def numbers(found: Mapping[str, list[Any]]) -> dict[str, Any]:
-    """What prose quotes, as text, by task: SAIF, accuracy, gain of the hybrid, early lead of SA on HA, seeds, and more.
+    """What prose quotes, as text, by task: SAIF, gain of the hybrid, early lead of SA on HA, seeds, and more.
 
     Measures are those at the end of training; a gain is over the better of SA and HA in the same seed.
     """
-    quoted: dict[str, Any] = {name: {} for name in ("saif", "accuracy", "gain", "lead", "h1", "seeds", "sure")}
+    quoted: dict[str, Any] = {name: {} for name in ("saif", "gain", "lead", "h1", "seeds", "sure")}
     for key, runs in found.items():
-        evidence, criteria = tables.evidence(runs), tables.criteria(runs, ["H1"])["H1"]
-        for name, of in (("saif", evidence.saif), ("accuracy", evidence.accuracy)):
-            quoted[name][key] = {paradigm: f"{values.mean():.2f}" for paradigm, values in of.items()}
-        quoted["gain"][key] = dict(zip(("saif", "accuracy"), (signed(c.values.mean()) for c in criteria), strict=True))
-        if lead := tables.criteria(runs, ["D1"]).get("D1"):
-            quoted["lead"][key] = signed(lead[0].values.mean())
-        quoted["h1"][key], quoted["seeds"][key] = tables.verdict(criteria), str(len(evidence.saif["hybrid"]))
-        shares = {name: evidence.shares(name) for name in evidence.confidence}
+        evidence, criteria = tables.evidence(runs), tables.criteria(runs, ["H1", "D1"])
+        means = {claim: [signed(c.values.mean()) for c in of_claim] for claim, of_claim in criteria.items()}
+        quoted["saif"][key] = {paradigm: f"{values.mean():.2f}" for paradigm, values in evidence.saif.items()}
+        quoted["gain"][key] = dict(zip(("saif", "accuracy"), means["H1"], strict=True))
+        quoted["lead"][key], *_ = means.get("D1", [""])
+        quoted["h1"][key], quoted["seeds"][key] = tables.verdict(criteria["H1"]), str(len(evidence.saif["hybrid"]))
         quoted["sure"][key] = {
-            name: {part: f"{100 * values.mean():.0f}%" for part, values in of.items()} for name, of in shares.items()
+            name: {part: f"{100 * values.mean():.0f}%" for part, values in evidence.shares(name).items()}
+            for name in evidence.confidence
         }
     return quoted
 
@@ -97,8 +91,7 @@ def early_switch() -> dict[str, str]:
     found = [run for run in store.every(Run, recorded=True) if run.config.data.source == "hatexplain"]
     alike = [run for run in found if all(phase.learning_rates == (0.1,) for phase in run.config.phases)]
     rows = tables.rows_at([run for run in alike if len(run.config.phases) == 1 or run.config.steps == 150], 150)
-    gains = tables.seed_gains(rows)
-    first = gains[gains["share"] == gains["share"].min()].mean()
+    first = tables.seed_gains(rows).groupby("share", as_index=False).mean().iloc[0]
     return {"epoch": f"{150 * first['share']:.0f}"} | {name: signed(first[name]) for name in ("saif", "accuracy")}
 
 
@@ -107,13 +100,11 @@ def signed(value: float) -> str:
     return f"{value:+.3f}".replace("-", "\u2212")
 
 
-def agreement() -> dict[str, str]:
+def agreement() -> str:
     """How far training at fixed focus is from the closed form, at most: the table of notebook 04."""
-    linear = notebook.parameters(parameters_of(Path("notebooks", f"{LINEAR}.ipynb")), SweepGrid)
-    sweep = store.get(linear.config())
-    table = theory_tables.agreement_table(sweep.history, sweep.config.data.num_classes)
-    apart = max(float(text.split()[0]) for column in table for text in table[column].astype(str) if "." in text)
-    return {"apart": f"{apart:.1f}%"}
+    sweep = store.get(notebook.parameters(parameters_of(Path("notebooks", f"{LINEAR}.ipynb")), SweepGrid).config())
+    table = theory_tables.agreement_table(sweep.history, sweep.config.data.num_classes).drop(columns="n")
+    return f"{max(float(text.split()[0]) for text in table.to_numpy().flat):.1f}%"
 
 
 def results_table(found: Mapping[str, list[Any]]) -> pd.DataFrame:
@@ -132,9 +123,8 @@ def findings(folder: Path, found: Mapping[str, list[Any]]) -> str:
     record = figure_record("", grouped) | {"notebook": "book/_ext/findings.py", "rerun": "make book"}
     parts = [tables.summary_frame(runs, at="end").assign(dataset=name) for name, runs in grouped.items()]
     plots.save(plots.accuracy_saif_summary(pd.concat(parts)), "overview", folder, record)
-    made = plots.how_made(record, "overview", dated=True)
     figure = FIGURE.format(folder=folder.name, tasks="; ".join(TASKS[key][1] for key in DRAWN))
-    return f"{figure}\n{made}\n\n{tables.markdown(results_table(found))}"
+    return f"{figure}\n{plots.how_made(record, 'overview', dated=True)}\n\n{tables.markdown(results_table(found))}"
 
 
 def update_readme(path: Path) -> None:
@@ -158,24 +148,22 @@ def benchmarks() -> str:
 
 def recorded_table() -> pd.DataFrame:
     """One row per task of recorded results: how many, and how long each and all took."""
-    groups: dict[str, list[Any]] = {}
-    results: list[Any] = sorted(store.every(recorded=True), key=tables.kind)
-    for result in results:
-        groups.setdefault(PREFIXES.get(tables.kind(result), "") + tables.title(result), []).append(result)
-    rows = {}
-    for name, group in groups.items():
-        sources = [result.summary["provenance"] for result in group]
-        took = [float(s.get("train_seconds") or s["last_session_seconds"]) for s in sources]
-        threads = [getattr(result.config, "training", result.config).threads for result in group]
-        places = {f"{s['device']}, {s['cpu_capability']}, threads: {n}" for s, n in zip(sources, threads, strict=True)}
-        rows[name] = {
-            "results": len(group),
-            "each": " to ".join(dict.fromkeys((duration(min(took)), duration(max(took))))),
-            "together": duration(sum(took)),
-            "on": "; ".join(sorted(places)),
-            "date": ", ".join(sorted({source["date"] for source in sources})),
-        }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("recorded")
+    rows = []
+    for result in sorted(store.every(recorded=True), key=tables.kind):
+        source, threads = result.summary["provenance"], getattr(result.config, "training", result.config).threads
+        rows.append({
+            "recorded": PREFIXES.get(tables.kind(result), "") + tables.title(result),
+            "took": float(source.get("train_seconds") or source["last_session_seconds"]),
+            "on": f"{source['device']}, {source['cpu_capability']}, threads: {threads}",
+            "date": source["date"],
+        })  # fmt: skip
+    return pd.DataFrame(rows).groupby("recorded", sort=False).agg(
+        results=("took", "size"),
+        each=("took", lambda took: " to ".join(dict.fromkeys((duration(took.min()), duration(took.max()))))),
+        together=("took", lambda took: duration(took.sum())),
+        on=("on", lambda places: "; ".join(sorted(set(places)))),
+        date=("date", lambda dates: ", ".join(sorted(set(dates)))),
+    )  # fmt: skip
 
 
 def notebooks_table(folder: Path) -> pd.DataFrame:
@@ -197,17 +185,17 @@ def duration(value: float) -> str:
 
 def main(folder: Path) -> None:
     """Write the numbers, the three parts of pages and the two pictures."""
-    found = shown_tasks()
-    flow = theory_tables.flow_frame((settings := FlowParameters()).settings())
+    found, settings = shown_tasks(), FlowParameters()
+    flow = theory_tables.flow_frame(settings.settings())
     *_, largest = theory_tables.flow_paths(flow).values()
     lead = float(CLAIMS["D1"].measure(largest)[0].values[0]) - 1
-    theory = agreement() | {"lead": f"{lead:.1%}"}
-    quoted = numbers(found) | {"theory": theory, "early": early_switch()}
-    (folder / "numbers.json").write_text(json.dumps(quoted, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    (folder / "findings.md").write_text(findings(folder, found), "utf-8")
-    (folder / "benchmark.md").write_text(benchmarks(), "utf-8")
-    for name, table in (("runtimes", notebooks_table(folder)), ("runtimes-recorded", recorded_table())):
-        (folder / f"{name}.md").write_text(tables.markdown(table), "utf-8")
+    quoted = numbers(found) | {"theory": {"apart": agreement(), "lead": f"{lead:.1%}"}, "early": early_switch()}
+    parts = {"findings.md": findings(folder, found), "benchmark.md": benchmarks()}
+    parts["numbers.json"] = json.dumps(quoted, indent=1, ensure_ascii=False) + "\n"
+    parts["runtimes.md"] = tables.markdown(notebooks_table(folder))
+    parts["runtimes-recorded.md"] = tables.markdown(recorded_table())
+    for name, text in parts.items():
+        (folder / name).write_text(text, "utf-8")
     record = figure_record("05_gradient_flow", {}) | {"parameters": settings.model_dump(mode="json")}
     plots.save(plots.flow_curves(flow), "gradient-flow", folder, record)
 

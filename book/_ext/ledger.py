@@ -3,14 +3,10 @@
 Usage: ledger.py EXECUTED_NOTEBOOKS
        ledger.py FILE.json
 
-The first form reads the executed notebooks' parameters, so that their runs are found, and the recorded results, and
-writes claims.md and claims.json into the same folder. The second writes what the recorded results alone say, which the
-tests compare.
+The first form reads the executed notebooks' parameters, so that their runs are found, and writes claims.md and
+claims.json into the same folder. The second writes what the recorded results alone say, which the tests compare.
 """
 
-from __future__ import annotations
-
-import ast
 import json
 import re
 import sys
@@ -62,15 +58,11 @@ MARKS: dict[str, str] = {"supported": "✔", "contradicted": "✘", "inconclusiv
 
 @dataclass(frozen=True)
 class Task:
-    """A task with the claims that could be measured on it, or that wait for it.
-
-    `kept` is live, recorded, exact or not run; `criteria` maps a claim to what its verdict follows from; `summary` says
-    in words what is too long to list.
-    """
+    """A task with what the verdict on each claim follows from; `summary` says in words what is too long to list."""
 
     title: str
     notebook: str
-    kept: str
+    kept: str  # live, recorded, exact or not run
     command: str
     criteria: dict[str, list[Criterion]]
     seeds: str = "0"
@@ -86,12 +78,10 @@ class Task:
 def parameters_of(path: Path) -> dict[str, Any]:
     """The parameters of an executed notebook: its own, and those that papermill put in their place."""
     values: dict[str, Any] = {}
-    for tag in ("parameters", "injected-parameters"):
-        for cell in nbformat.read(path, as_version=4).cells:
-            for statement in ast.parse(cell.source).body if tag in cell.metadata.get("tags", []) else ():
-                assert isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None
-                name = statement.target if isinstance(statement, ast.AnnAssign) else statement.targets[0]
-                values[ast.unparse(name)] = ast.literal_eval(statement.value)
+    for cell in nbformat.read(path, as_version=4).cells:
+        if {"parameters", "injected-parameters"} & set(cell.metadata.get("tags", [])):
+            exec(cell.source, {}, values)  # literals in a notebook of this checkout
+    values.pop("__annotations__", None)
     return values
 
 
@@ -139,13 +129,13 @@ def run_tasks(runs: Sequence[Result]) -> list[Task]:
     """The tasks on which models were trained, in the order of the notebooks."""
     made = []
     for title, group in tables.tasks(runs).items():
-        if group[0].is_recorded and len(tables.paradigms(group)) == 1:  # nothing to compare it with
+        names, config, test = tables.paradigms(group), group[0].config, group[0].summary["splits"]["test"]
+        if group[0].is_recorded and len(names) == 1:  # nothing to compare it with
             continue
-        config, test = group[0].config, group[0].summary["splits"]["test"]
         is_caption = isinstance(config, configs.CaptionRun)
         book = CAPTIONS if is_caption else NOTEBOOKS[type(config.data)][0]
-        seeds = [{r.config.seed for r in group if r.config.paradigm == name} for name in tables.paradigms(group)]
-        shared = len(set.intersection(*seeds))
+        counts = Counter(run.config.seed for run in group)
+        shared = sum(count == len(names) for count in counts.values())
         criteria = {claim: found for claim, found in (tables.criteria(group) if shared else {}).items() if found}
         instances = f"{test['n_objects']:,} objects" if is_caption else f"{test['n']:,} test"
         made.append(of_results(title, group, book, instances, seeds=str(shared), criteria=criteria))
@@ -215,38 +205,29 @@ def origin(task: Task) -> str:
 def page(tasks: Sequence[Task], folds: Sequence[Result]) -> str:
     """The generated part of the page: claims with their numbers, a mark for each on each task, tasks with commands."""
     found = [criteria for task in tasks for criteria in task.criteria.values() if criteria]
-    shown: dict[str, Any] = {
-        "tasks": tasks,
-        "claims": CLAIMS,
-        "marks": MARKS,
-        "names": short_names([task.title for task in tasks]),
-        "folds": folds,
-        "fold_table": tables.paired_table(folds, pairs=tables.PAIRS[:2]).reset_index() if folds else None,
-        "num_verdicts": len(found),
-        "num_intervals": sum(c.interval is not None and not c.is_exact for criteria in found for c in criteria),
-        "tallies": {claim: Counter(task.verdict(claim) for task in tasks) for claim in CLAIMS},
-    }
-    shown |= {"states": states, "criterion_text": criterion_text, "origin": origin, "slug": slug}
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(TEMPLATE.read_text("utf-8")).render(shown)
+    return environment.from_string(TEMPLATE.read_text("utf-8")).render(
+        tasks=tasks, claims=CLAIMS, marks=MARKS, names=short_names([task.title for task in tasks]), folds=folds,
+        fold_table=tables.paired_table(folds, pairs=tables.PAIRS[:2]).reset_index() if folds else None,
+        num_verdicts=len(found),
+        num_intervals=sum(c.interval is not None and not c.is_exact for criteria in found for c in criteria),
+        tallies={claim: Counter(task.verdict(claim) for task in tasks) for claim in CLAIMS},
+        states=states, criterion_text=criterion_text, origin=origin, slug=slug,
+    )  # fmt: skip
 
 
 def rows(tasks: Sequence[Task]) -> list[dict[str, Any]]:
     """One row per claim and task for programs, with every number that the verdict follows from."""
-    found = []
-    for claim, task in ((claim, task) for claim in CLAIMS for task in tasks if claim in task.criteria):
-        criteria = task.criteria[claim]
-        row: dict[str, Any] = {
-            "claim": claim,
-            "statement": CLAIMS[claim].statement,
-            "task": task.title,
-            "kept": task.kept,
+    return [
+        {
+            "claim": claim, "statement": CLAIMS[claim].statement, "task": task.title, "kept": task.kept,
+            "verdict": task.verdict(claim),
+            "criteria": [criterion_row(c, state) for c, state in zip(criteria, states(criteria), strict=True)],
+            "results": [result.folder.name for result in task.results],
+            "notebook": task.notebook, "command": task.command,
         }
-        row |= {"verdict": task.verdict(claim)}
-        row |= {"criteria": [criterion_row(c, state) for c, state in zip(criteria, states(criteria), strict=True)]}
-        row |= {"results": [result.folder.name for result in task.results]}
-        found.append(row | {"notebook": task.notebook, "command": task.command})
-    return found
+        for claim in CLAIMS for task in tasks for criteria in [task.criteria.get(claim)] if criteria is not None
+    ]  # fmt: skip
 
 
 def criterion_row(c: Criterion, state: State) -> dict[str, Any]:
@@ -254,7 +235,7 @@ def criterion_row(c: Criterion, state: State) -> dict[str, Any]:
     limits = c.interval if c.is_open else None
     return {
         "name": c.name,
-        "values": [round(float(value), 9) for value in c.values],
+        "values": c.values.round(9).tolist(),
         "bound": c.bound,
         "mean": round(float(c.values.mean()), 9) if len(c.values) else None,
         "interval": None if limits is None else [round(limit, 9) for limit in limits],

@@ -1,24 +1,10 @@
 """Sphinx extension: pages that ask no other host for anything, are light, hold still and quote numbers from records.
 
-What jupyter-book and its theme leave undone:
-
-- MathJax comes from another host: here from the package sphinx-mathjax-offline, which is used as a folder of files.
-- The helper for live code, which names another host, goes, since the book offers the executed notebooks.
-- Every page loads every script and style sheet in _static, and the search index: each keeps those that it uses.
-- The theme's icons come twice, as a font and as a script of 1.5 MB: the script goes.
-- An image without a size moves the text below it when it arrives: each gets the size of its file.
-- The arrow that opens a part of the sidebar has no name.
-- The parameters of a long signature stand in a list of definitions that defines nothing.
-- The list of references is said to be a list, whose entries are said to be something else.
-- A table's cell that names a paradigm is any cell: it gets the mark that the paradigm has in the figures.
-- A term of the glossary says what it means only on another page: its link gets the explanation as a hover text.
-- The line under a figure has no links to its files.
-- An interval in a table may be broken between its limits.
+MathJax comes from the package sphinx-mathjax-offline, used as a folder of files, and not from another host. Each page
+keeps the scripts, style sheets and search index that it uses. The written HTML is rewritten, as commented below.
 
 `{{ saif.digits.hybrid }}` in a page is the number that findings.py read from the records.
 """
-
-from __future__ import annotations
 
 import json
 import re
@@ -46,18 +32,23 @@ USED_BY = {
     "gallery": ("course",),
     **dict.fromkeys(("train", "train_model", "train_run", "train_views"), ("train",)),
 }
+# The theme's icons come twice, as a font and as this script of 1.5 MB.
 ICON_SCRIPT = re.compile(r"\s*<!-- So that users can add custom icons -->\s*<script[^>]*fontawesome\.js[^>]*></script>")
 SEARCH_SCRIPT = re.compile(r'\s*<script src="[^"]*(?:searchtools|language_data|searchindex)\.js"></script>')
+# An image without a size moves the text below it when it arrives.
 IMAGE = re.compile(r'<img(?=[^>]*\bsrc="([^":]+)")(?![^>]*\b(?:width|height)=)')
 VIEW_BOX = re.compile(r'<svg\b[^>]*?\bviewBox="\s*\S+\s+\S+\s+([\d.]+)\s+([\d.]+)', re.S)
+# A long signature's parameters are a list of definitions that defines nothing; the sidebar's arrows have no name.
 SIGNATURE = re.compile(r'<dl>(\s*<dd><em class="sig-param">.*?)</dl>', re.S)
 SUMMARY = re.compile(r'<summary>(?=<span class="toctree-toggle")')
+# A cell that names a paradigm gets its mark: "SA", "soft attention (SA)", "hybrid (SA, then HA)"; not "hybrid - SA".
 PARADIGM = {label_of(name): name for name in ("soft", "hard", "lvml", "hybrid")}
-# "SA", "soft attention (SA)", "soft attention, SA", "hybrid (SA, then HA)"; not "hybrid - SA", a difference of two.
 NAME = rf"(?:[a-z ]+(?:, | \())?({'|'.join(PARADIGM)})(?:\)| \([^)]*\))?"
 NAMED_CELL = re.compile(rf"(<t[hd](?: [^>]*)?>(?:<p>)?)({NAME})(?=(?:</p>)?</t[hd]>)")
+# A term of the glossary explains itself as a hover text; the line under a figure links to the figure's files.
 TERM = re.compile(r'<a class="reference internal" href="[^"#]*#(term-[^"]+)"')
 NOTE = re.compile(r'(<details class="figure-note" data-figure="([^"]+)">.*?)</details>', re.S)
+# An interval in a table is not broken between its limits.
 TEXT_CELL = re.compile(r"<td[^>]*>(?:<p>)?[^<]*")
 INTERVAL = re.compile(r"[\[(][+-]?\d[\d.]*(?:,| to) [+-]?\d[\d.]*[\])]")
 
@@ -85,16 +76,15 @@ def finish(app: Sphinx, exception: Exception | None) -> None:
         return
     site = Path(app.outdir)
     package = next(file for file in files("sphinx-mathjax-offline") or () if file.name == MATHJAX)
-    source = Path(str(package.locate())).resolve().parent
+    source, target = Path(str(package.locate())).resolve().parent, site / "_static" / "vendor_js"
     for file in (file for pattern in MATHJAX_PARTS for file in source.glob(pattern)):
-        copy = site / "_static" / "vendor_js" / file.relative_to(source)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, copy)
+        (target / file.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target / file.relative_to(source))
     rewrite(site)
 
 
 def rewrite(site: Path) -> None:
-    """Make the changes to every page that the module lists."""
+    """Make the changes to every page."""
     notation = site / "notation.html"
     terms = glossary(notation.read_text("utf-8")) if notation.is_file() else {}
     for file in (file for file in site.rglob("*.html") if "_static" not in file.parts):

@@ -70,7 +70,7 @@ def bare(browser: Browser) -> Iterator[Page]:
 @pytest.fixture(scope="module")
 def data() -> str:
     """The element with the digits and the range of the recorded runs."""
-    return runpy.run_path(str(ROOT / "book" / "_ext" / "interactive.py"))["data_script"](RUNS)
+    return runpy.run_path(str(ROOT / "book" / "_ext" / "interactive.py"))["data_script"](RUNS).split("\n")[1]
 
 
 def case(m: int) -> tuple[dict[str, SDCData], torch.Tensor, FCAM]:
