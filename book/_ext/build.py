@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
     command = [sys.executable, "-m", "snakemake", "--nolock", "--rerun-incomplete", *arguments]
     options: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
     with path.open("w", errors="replace") as log, subprocess.Popen(command, close_fds=False, **options) as process:
-        for step in steps(line for line in process.stdout if log.write(line)):
+        for step in steps(line for line in process.stdout or () if log.write(line)):
             print(step, flush=True)
     if status := process.returncode:
         print(*path.read_text("utf-8").splitlines()[-SHOWN:], sep="\n", file=sys.stderr)

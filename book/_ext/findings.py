@@ -148,8 +148,8 @@ def benchmarks() -> str:
 
 def recorded_table() -> pd.DataFrame:
     """One row per task of recorded results: how many, and how long each and all took."""
-    rows = []
-    for result in sorted(store.every(recorded=True), key=tables.kind):
+    rows, results = [], list[Any](store.every(recorded=True))
+    for result in sorted(results, key=tables.kind):
         source, threads = result.summary["provenance"], getattr(result.config, "training", result.config).threads
         rows.append({
             "recorded": PREFIXES.get(tables.kind(result), "") + tables.title(result),
