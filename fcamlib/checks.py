@@ -1,39 +1,48 @@
-"""The report of `fcam check`: versions, devices, folders, data sets, results. It changes and downloads nothing."""
+"""`fcam check` shows what is here, changing and downloading nothing; `fcam rerun` computes recorded results again."""
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import os
 import platform
+import sys
 import tempfile
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
 
 from fcamlib import __version__, paths, store
 from fcamlib.config import SOURCES, Training
+from fcamlib.errors import UserError
 from fcamlib.provenance import cpu_name, slow_bfloat16
+from fcamlib.store import Result
 
 PACKAGES = ("torch", "torchvision", "numpy", "scipy", "scikit-learn", "pandas", "matplotlib", "pydantic", "safetensors",
             "pycocotools", "papermill", "jupyter-book", "snakemake")  # fmt: skip
-# sha256 over the 1,797 digits as bytes, then their labels.
-DIGITS_SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
-ABSENT = "absent; downloaded when first used"
 Line = tuple[str, str]  # name, state
+CLOCK = "seconds"  # columns of the history that differ each time
+CAPABILITY = "ATEN_CPU_CAPABILITY"  # the environment variable that sets PyTorch's instruction set at startup
+NO_LONGER_KEPT = ("summary/splits/train/saif_curve", "summary/splits/validation/saif_curve")
+DIGITS = 5e-4  # of measures as they are printed
 
 
 def report() -> str:
-    """The whole report as aligned text."""
+    """The report of `fcam check` as aligned text."""
     sections = {"Versions": _versions(), "Devices": _devices(), "Folders": _folders(), "Data sets": _data_sets(),
                 "Results": _results()}  # fmt: skip
     width = max(len(name) for lines in sections.values() for name, _ in lines)
-    parts = []
-    for title, lines in sections.items():
-        parts.append("\n".join([title, *(f"  {name:<{width}}  {state}".rstrip() for name, state in lines)]))
+    parts = ["\n".join([title, *(f"  {name:<{width}}  {state}" for name, state in lines)])
+             for title, lines in sections.items()]  # fmt: skip
     return "\n\n".join(parts)
 
 
 def _versions() -> list[Line]:
-    lines = [("fcamlib", __version__), ("python", platform.python_version())]
+    known = f" (commit {paths.commit()})" if paths.commit() else ""
+    lines = [("fcamlib", __version__ + known), ("python", platform.python_version())]
     for name in PACKAGES:
         try:
             lines.append((name, version(name)))
@@ -54,94 +63,49 @@ def _devices() -> list[Line]:
 
 
 def _folders() -> list[Line]:
+    """Whether files can be written in each folder, or in its nearest existing parent."""
     folders = {"data (FCAM_DATA)": paths.data_dir(), "results (FCAM_RESULTS)": paths.results_dir(),
                "figures (FCAM_FIGURES)": paths.figures_dir(), "recorded runs": paths.recorded_dir()}  # fmt: skip
-    return [(name, f"{_folder_state(folder)}: {folder}") for name, folder in folders.items() if folder]
-
-
-def _folder_state(folder: Path) -> str:
-    """Whether files can be written in a folder, or in its nearest existing parent."""
-    nearest = next(parent for parent in (folder, *folder.parents) if os.path.lexists(parent))
-    try:
-        with tempfile.TemporaryFile(dir=nearest):
-            return "writable" if nearest == folder else "will be created when needed"
-    except OSError as error:
-        return f"NOT WRITABLE ({error.strerror})"
-
-
-def _data_sets() -> list[Line]:
-    """One line per source, and one per data set of the user's own in the data folder."""
-    lines: list[Line] = []
-    for kind, source in SOURCES.items():
-        if not source.path or source.optional:
-            lines.append((kind, _tried(_state, kind)))
-        own = _own(kind) if source.path else []
-        if source.path and not own and not source.optional:
-            lines.append((f"{kind}:PATH", "none in the data folder"))
-        lines += [
-            (f"{kind}:{path.name}", _tried(_folder_source, path) if kind == "folder" else "present") for path in own
-        ]
+    lines = []
+    for name, folder in ((name, folder) for name, folder in folders.items() if folder):
+        nearest = next(parent for parent in (folder, *folder.parents) if os.path.lexists(parent))
+        try:
+            with tempfile.TemporaryFile(dir=nearest):
+                state = "writable" if nearest == folder else "will be created when needed"
+        except OSError as error:
+            state = f"NOT WRITABLE ({error.strerror})"
+        lines.append((name, f"{state}: {folder}"))
     return lines
 
 
-def _tried(state: object, of: object) -> str:
-    try:
-        return state(of)  # type: ignore[operator]
-    except OSError as error:
-        return f"NOT USABLE: '{error.filename}' cannot be read ({error.strerror})"
+def _data_sets() -> list[Line]:
+    """One line per source of this package, and one per data set of the user's own in the data folder."""
+    lines = [(kind, _state(kind)) for kind, source in SOURCES.items() if not source.path or source.optional]
+    for kind in (kind for kind, source in SOURCES.items() if source.path and not source.optional):
+        pattern = "*/train" if kind == "folder" else f"{kind}/[!.]*"  # a folder of pictures has any name
+        found = [path.parent if kind == "folder" else path for path in sorted(paths.data_dir().glob(pattern))]
+        lines += [(f"{kind}:{path.name}", "present") for path in found] or [(f"{kind}:PATH", "none in the data folder")]
+    return lines
 
 
 def _state(kind: str) -> str:
-    """Whether a source of this package is present and verified."""
+    """Whether the data of a source are present and the official ones."""
     from fcamlib.data import coco, pictures, posts
 
-    if kind == "digits":
-        from sklearn.datasets import load_digits
-
-        content = b"".join(part.astype("uint8").tobytes() for part in load_digits(return_X_y=True))
-        return "verified" if hashlib.sha256(content).hexdigest() == DIGITS_SHA256 else "DAMAGED: not scikit-learn's"
-    if kind in pictures.CIFAR:
-        state = pictures.cifar_state(kind)
-        return ABSENT if state == "absent" else state.replace("damaged", "DAMAGED")
-    if kind == "coco":
-        return coco.survey(paths.data_dir() / "coco")
-    if kind == "hatexplain":
-        files = {name: paths.data_dir() / kind / name for name in posts.OFFICIAL_FILES}
-        missing = [name for name, path in files.items() if not path.is_file()]
-        sums = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items() if not missing}
-        odd = [name for name, digest in sums.items() if digest != posts.OFFICIAL_FILES[name]]
-        return ABSENT if missing else f"not the official file: {odd[0]}" if odd else "verified"
-    return "generated"
-
-
-def _own(kind: str) -> list[Path]:
-    """A user's own data of a kind in the data folder: folders of pictures, or the content of the folder `kind`."""
+    state = SOURCES[kind].title
     try:
-        inside = sorted(paths.data_dir().iterdir())
-        if kind == "folder":
-            return [path for path in inside if all((path / split).is_dir() for split in ("train", "test"))]
-        places = [path for path in inside if path.name == kind and path.is_dir() and not SOURCES[kind].optional]
-        return [file for place in places for file in sorted(place.iterdir()) if not file.name.startswith(".")]
-    except OSError:
-        return []
-
-
-def _folder_source(folder: Path) -> str:
-    """Numbers of classes and pictures in a folder of pictures, or why it cannot be used."""
-    train, test = ({entry.name: _num_pictures(entry) for entry in sorted((folder / split).iterdir()) if entry.is_dir()}
-                   for split in ("train", "test"))  # fmt: skip
-    if not train and not test:
-        return "no pictures: train/ and test/ hold no class folders"
-    if odd := sorted(name for name in {*train, *test} if not train.get(name) or not test.get(name)):
-        return f"NOT USABLE: class '{odd[0]}' has no pictures in one of train/ and test/"
-    return f"present: {len(train)} classes, {sum(train.values())} pictures in train/, {sum(test.values())} in test/"
-
-
-def _num_pictures(folder: Path) -> int:
-    from torchvision.datasets.folder import IMG_EXTENSIONS
-
-    found = os.walk(folder, followlinks=True)
-    return sum(file.lower().endswith(IMG_EXTENSIONS) for _, _, files in found for file in files)
+        if kind in pictures.CIFAR:
+            state = pictures.cifar_state(kind)
+        elif kind == "coco":
+            state = coco.survey(paths.data_dir() / kind)
+        elif kind == "hatexplain":
+            files = {paths.data_dir() / kind / name: digest for name, digest in posts.OFFICIAL_FILES.items()}
+            here = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file()}
+            odd = [path.name for path, digest in here.items() if digest != files[path]]
+            state = f"not the official file: {odd[0]}" if odd else "verified" if len(here) == len(files) else "absent"
+    except OSError as error:
+        return f"NOT USABLE: '{error.filename}' cannot be read ({error.strerror})"
+    return "absent; downloaded when first used" if state == "absent" else state
 
 
 def _results() -> list[Line]:
@@ -153,3 +117,101 @@ def _results() -> list[Line]:
     unfinished = store.unfinished()
     lines.append(("unfinished", f"{len(unfinished)}: {', '.join(unfinished)}" if unfinished else "0"))
     return lines + damaged
+
+
+def difference(record: Result[Any], found: Result[Any]) -> tuple[int, float, str]:
+    """Number of compared values of a record (timings excluded), the largest absolute difference, and its location.
+
+    A missing value and a differing text count as an infinite difference.
+    """
+    recorded, computed = _values(record), _values(found)
+    apart = {name: _apart(values, computed.get(name)) for name, values in recorded.items()}
+    place = max(apart, key=lambda name: apart[name])
+    return sum(map(len, recorded.values())), apart[place], place
+
+
+def _values(result: Result[Any]) -> dict[str, np.ndarray]:
+    """The values of a result by location, as flat arrays."""
+    history = result.history
+    values = {name: history[name].to_numpy() for name in map(str, history) if CLOCK not in name}
+    measures = _leaves({name: part for name, part in result.summary.items() if name != "provenance"}, "summary")
+    values |= {place: value for place, value in measures.items() if not place.startswith(NO_LONGER_KEPT)}
+    return values | {f"examples/{name}": array.ravel() for name, array in result.arrays("examples.npz").items()}
+
+
+def _leaves(content: Any, place: str) -> dict[str, np.ndarray]:
+    """The values in nested mappings and lists."""
+    if isinstance(content, Mapping | list):
+        parts = content.items() if isinstance(content, Mapping) else enumerate(content)
+        return {name: leaf for key, part in parts for name, leaf in _leaves(part, f"{place}/{key}").items()}
+    return {place: np.array([content])}
+
+
+def _apart(one: np.ndarray, other: np.ndarray | None) -> float:
+    """Largest absolute difference of two arrays; entries that are NaN in both count as equal."""
+    if other is None or len(one) != len(other):
+        return np.inf
+    if {one.dtype.kind, other.dtype.kind} <= set("biuf"):
+        one, other = one.astype(float), other.astype(float)
+        gaps = np.where(np.isnan(one) & np.isnan(other), 0.0, np.abs(one - other))
+        return float(np.nan_to_num(gaps, nan=np.inf).max(initial=0.0))
+    return 0.0 if list(map(str, one)) == list(map(str, other)) else np.inf
+
+
+def within_seeds(record: Result[Any], found: Result[Any]) -> bool:
+    """Whether the final test measures agree to their printed digits, or within the recorded spread over seeds."""
+    seed, kind = getattr(record.config, "seed", None), type(record.config)
+    alike = [
+        _values(other)
+        for other in store.every(kind, recorded=True)
+        if seed is not None and other.config.model_copy(update={"seed": seed}) == record.config
+    ]
+    recorded, computed = _values(record), _values(found)
+    for name in (name for name in recorded if name.startswith("summary/splits/test/") and name.count("/") == 3):
+        spread = np.ptp([other[name] for other in alike]) if len(alike) > 1 else 0.0
+        if _apart(recorded[name], computed.get(name)) > max(DIGITS, spread):
+            return False
+    return bool(len(alike) > 1 or difference(record, found)[1] < DIGITS)
+
+
+def chosen(patterns: tuple[str, ...]) -> list[Result[Any]]:
+    """The recorded results whose names match, each once, ordered by pattern."""
+    known = {result.folder.name: result for result in store.survey(paths.recorded_dir())}
+    if not known:
+        raise UserError("no results are recorded here: `fcam rerun` needs a source checkout.")
+    matching: dict[str, Result[Any]] = {}
+    for pattern in patterns:
+        names = fnmatch.filter(known, pattern)
+        if not names:
+            raise UserError(f"no recorded result matches '{pattern}': `fcam list` shows the names of all {len(known)}.")
+        matching |= {name: known[name] for name in names}
+    for name, result in matching.items():
+        if result.damage:
+            raise UserError(f"the recorded result '{name}' is damaged ({result.damage}): restore it with git.")
+    return list(matching.values())
+
+
+def compared(record: Result[Any]) -> bool:
+    """Compute a recorded result again, print one line, and return whether it is reproduced."""
+    found = store.get(record.config, recorded=False)
+    number, largest, place = difference(record, found)
+    line = f"{record.folder.name}: {number:,} numbers compared, largest difference {largest:.3g}"
+    line += f" ({place})" if largest else ""
+    wanted, used = (result.summary["provenance"].get("cpu_capability", "unknown") for result in (record, found))
+    reproduced = largest == 0
+    if wanted != used:
+        how = f"{CAPABILITY}={wanted.lower()} takes these where the processor has them"
+        line += f"; computed with {used} instructions, the record with {wanted} ({how})"
+        if not reproduced and (reproduced := within_seeds(record, found)):
+            line += ": final measures agree within their digits or the spread over seeds"
+    click.echo(f"{line}{'' if reproduced else '; NOT REPRODUCED'}; in {found.folder}")
+    sys.stdout.flush()
+    return reproduced
+
+
+def rerun(names: tuple[str, ...]) -> bool:
+    """Compute the recorded results that match these names or patterns again; return whether all are reproduced."""
+    from fcamlib.numerics import keep_freed_memory
+
+    keep_freed_memory()
+    return all([compared(record) for record in chosen(names)])

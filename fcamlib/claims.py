@@ -66,6 +66,10 @@ class Evidence:
         parts = {"focus": cells[:, 4, :], "prediction": cells[:, :, 4], "blurred": cells[:, 1:4, 4]}
         return {name: part.sum(axis=1) for name, part in parts.items()}
 
+    def gap(self, part: str, more: str, less: str) -> Seeds:
+        """A share of one paradigm minus that of another."""
+        return self.shares(more)[part] - self.shares(less)[part]
+
 
 @dataclass(frozen=True)
 class Incentives:
@@ -94,9 +98,6 @@ def is_flat(loss: Float[np.ndarray, " T"]) -> bool:
     fifth = max(1, len(loss) // 5)
     before, end = loss[-2 * fifth : -fifth].mean(), loss[-fifth:].mean()
     return len(loss) >= LAST and bool(before - end <= FLAT * (loss[0] - end))
-
-
-# --- criteria on runs -----------------------------------------------------------------------------------------------
 
 
 def at_end(curves: Float[np.ndarray, "R T"]) -> Seeds:
@@ -139,34 +140,6 @@ def _hybrid_wins(measures: Mapping[str, Mapping[str, Seeds]], is_exact: bool = F
     ]
 
 
-def _soft_lacks_focus(e: Evidence) -> list[Criterion]:
-    soft, lvml = e.shares("soft"), e.shares("lvml")
-    return [
-        Criterion("SA: share with max p > 0.8 - share with max a > 0.8", soft["prediction"] - soft["focus"]),
-        Criterion("share with max p > 0.8 and max a of 0.2 to 0.8, SA - LVML", soft["blurred"] - lvml["blurred"]),
-    ]
-
-
-def _hard_focus_is_sure(e: Evidence) -> list[Criterion]:
-    hard, soft = e.shares("hard")["focus"], e.shares("soft")["focus"]
-    return [
-        Criterion("HA's share with max a > 0.8", hard, MOSTLY, is_share=True),
-        Criterion("that share, HA - SA", hard - soft),
-    ]
-
-
-def _lvml_is_sure_of_both(e: Evidence) -> list[Criterion]:
-    lvml, soft = e.shares("lvml"), e.shares("soft")
-    return [
-        Criterion("LVML's share with max a > 0.8", lvml["focus"], MOSTLY, is_share=True),
-        Criterion("LVML's share with max p > 0.8", lvml["prediction"], MOSTLY, is_share=True),
-        Criterion("the share by max a, LVML - SA", lvml["focus"] - soft["focus"]),
-    ]
-
-
-# --- criteria on the theory -----------------------------------------------------------------------------------------
-
-
 def _trend(e: Incentives, paradigm: str, sign: int) -> list[Criterion]:
     """Slope of the incentive over alpha in each seed, with and without alpha = 1; also the end-to-end difference."""
     label, says, values = label_of(paradigm), {1: "rise", -1: "fall"}[sign], sign * e.of[paradigm]
@@ -179,13 +152,6 @@ def _trend(e: Incentives, paradigm: str, sign: int) -> list[Criterion]:
     return [
         *(Criterion(f"{label}: mean {says} per unit of alpha{where}", slope) for where, slope in slopes.items()),
         Criterion(f"{label}: {says} from end to end", values[:, -1] - values[:, 0], is_judged=False),
-    ]
-
-
-def _lvml_is_above_both(e: Incentives) -> list[Criterion]:
-    return [
-        Criterion("at the smallest alpha, LVML - HA", e.of["lvml"][:, 0] - e.of["hard"][:, 0]),
-        Criterion("at the largest alpha, LVML - SA", e.of["lvml"][:, -1] - e.of["soft"][:, -1]),
     ]
 
 
@@ -237,9 +203,6 @@ def _hybrid_wins_in_theory(p: Paths) -> list[Criterion]:
     return _hybrid_wins({"final attention": alpha, "final probability of the label": prob}, p.is_exact)
 
 
-# --- the claims -----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Claim:
     """A statement of the paper, and its criteria by kind of evidence: kind -> (required paradigms, criteria)."""
@@ -269,9 +232,20 @@ CLAIMS = {
          Paths: (_THREE, lambda p: [_focuses_faster(p, "lvml", "hard"), _ends_above(p, "lvml", "soft")])}),
     "D4": Claim("the classification model converges faster under LVML than under SA and HA",
                 {Paths: (_THREE, _lvml_is_first)}),
-    "S1": Claim("SA predicts confidently, its focus is often unsure", {Evidence: (_LVML, _soft_lacks_focus)}),
-    "S2": Claim("HA's focus is confidently right or confidently wrong", {Evidence: (_TWO, _hard_focus_is_sure)}),
-    "S3": Claim("LVML is confident in both", {Evidence: (_LVML, _lvml_is_sure_of_both)}),
+    "S1": Claim("SA predicts confidently, its focus is often unsure", {Evidence: (_LVML, lambda e: [
+        Criterion("SA: share with max p > 0.8 - share with max a > 0.8",
+                  e.shares("soft")["prediction"] - e.shares("soft")["focus"]),
+        Criterion("share with max p > 0.8 and max a of 0.2 to 0.8, SA - LVML", e.gap("blurred", "soft", "lvml")),
+    ])}),
+    "S2": Claim("HA's focus is confidently right or confidently wrong", {Evidence: (_TWO, lambda e: [
+        Criterion("HA's share with max a > 0.8", e.shares("hard")["focus"], MOSTLY, is_share=True),
+        Criterion("that share, HA - SA", e.gap("focus", "hard", "soft")),
+    ])}),
+    "S3": Claim("LVML is confident in both", {Evidence: (_LVML, lambda e: [
+        Criterion("LVML's share with max a > 0.8", e.shares("lvml")["focus"], MOSTLY, is_share=True),
+        Criterion("LVML's share with max p > 0.8", e.shares("lvml")["prediction"], MOSTLY, is_share=True),
+        Criterion("the share by max a, LVML - SA", e.gap("focus", "lvml", "soft")),
+    ])}),
     "H1": Claim(
         "the hybrid's SAIF is at least SA's and HA's at no loss of accuracy",
         {Evidence: (_HYBRID, lambda e: _hybrid_wins({"SAIF": e.saif, e.accuracy_name: e.accuracy})),
@@ -280,7 +254,9 @@ CLAIMS = {
                 {Incentives: (("soft",), lambda e: _trend(e, "soft", -1))}),
     "I2": Claim("HA's incentive rises with it", {Incentives: (("hard",), lambda e: _trend(e, "hard", 1))}),
     "I3": Claim("LVML's incentive is above HA's at little attention and above SA's at much",
-                {Incentives: (_THREE, _lvml_is_above_both)}),
+                {Incentives: (_THREE, lambda e: [
+                    Criterion("at the smallest alpha, LVML - HA", e.of["lvml"][:, 0] - e.of["hard"][:, 0]),
+                    Criterion("at the largest alpha, LVML - SA", e.of["lvml"][:, -1] - e.of["soft"][:, -1])])}),
 }  # fmt: skip
 
 
@@ -297,12 +273,11 @@ def hybrid_gains(history: pd.DataFrame, by: Sequence[str]) -> dict[tuple[Any, ..
     rows = history[history["paradigm"].isin(_HYBRID)]
     if "soft_share" in by:
         hybrid, others = rows[rows["paradigm"] == "hybrid"], rows[rows["paradigm"] != "hybrid"]
-        rows = pd.concat(
-            [hybrid, *(others.assign(soft_share=share) for share in np.sort(hybrid["soft_share"].unique()))]
-        )
+        shares = np.sort(hybrid["soft_share"].unique())
+        rows = pd.concat([hybrid, *(others.assign(soft_share=share) for share in shares)])
     found = {}
     for key, group in rows.groupby(list(by), sort=False):
         wide = group.pivot(index="seed", columns="paradigm", values=["saif", "accuracy"]).dropna().astype(float)
-        of = {measure: {name: wide[measure][name].to_numpy() for name in _HYBRID} for measure in ("saif", "accuracy")}
-        found[key] = _hybrid_wins({"SAIF": of["saif"], "accuracy": of["accuracy"]})
+        named = {"SAIF": wide["saif"], "accuracy": wide["accuracy"]}
+        found[key] = _hybrid_wins({name: {p: of[p].to_numpy() for p in _HYBRID} for name, of in named.items()})
     return found

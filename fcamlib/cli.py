@@ -1,12 +1,10 @@
-"""Command line: `fcam run`, `grid`, `study`, `sweep`, `caption`, `crossval`, `list`, `check`, `record`, `rerun`.
+"""Command line: a command that trains only turns its parameters into configs; `training` does the rest for all.
 
-A command that trains only turns its parameters into configs; `training` does the rest for all of them. Modules that
-import torch or pandas are imported only where they are used, so that `fcam --help` answers at once.
+Modules that import torch or pandas are imported only where they are used, so that `fcam --help` answers at once.
 """
 
 from __future__ import annotations
 
-import difflib
 import errno
 import io
 import json
@@ -20,36 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fcamlib import __version__, paths
-from fcamlib.config import (
-    STUDIES,
-    CaptionGrid,
-    Config,
-    Folds,
-    Grid,
-    Parameters,
-    StudyGrid,
-    SweepGrid,
-    grids,
-    profile_file,
-    read,
-)
-from fcamlib.errors import (
-    DivergenceError,
-    StoreError,
-    UserError,
-    is_out_of_memory,
-    one_line,
-    require_address_space,
-    shown,
-)
-from fcamlib.options import GROUPS, ONE_RUN, Command, group_of, known_of, option
-from fcamlib.showing import as_line_of_json, bar, in_words
+from fcamlib import __version__, errors
+from fcamlib import config as configs
+from fcamlib.config import Config, Grid
+from fcamlib.errors import UserError, one_line, shown
+from fcamlib.terminal import ONE_RUN, as_line_of_json, bar, in_words, known_of, option
 
 if TYPE_CHECKING:
     from fcamlib.store import Result
 
 Given = dict[str, Any]
+Maker = Callable[..., Sequence[Config]]
 
 
 class Commands(click.Group):
@@ -69,7 +48,7 @@ class Commands(click.Group):
         except UserError as error:
             said = one_line(error)
         except Exception as error:
-            if is_out_of_memory(error):
+            if errors.is_out_of_memory(error):
                 why = f" ({shown(one_line(error))})" if str(error).strip() else ""
                 said = f"memory ran out{why}: lower num_train, num_test, num_segments or batch_size."
             elif isinstance(error, OSError) and error.errno != errno.EPIPE and error.filename is not None:
@@ -80,16 +59,8 @@ class Commands(click.Group):
         ctx.exit(status)
 
 
-def _show_version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
-    if asked and not ctx.resilient_parsing:
-        known = paths.commit()
-        click.echo(f"fcam, version {__version__}" + (f" (commit {known})" if known else ""))
-        ctx.exit()
-
-
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
-              help="Show the version (in a source checkout with its commit) and exit.")  # fmt: skip
+@click.version_option(__version__, prog_name="fcam")
 def main() -> None:
     """Train and compare attention models: soft, hard, latent-variable and hybrid attention.
 
@@ -112,8 +83,6 @@ def main() -> None:
         logging.getLogger("fcamlib").setLevel(logging.INFO)
 
 
-# --- shared by all commands that train --------------------------------------------------------------------------------
-
 FLAGS = {
     "--list list_only": "show what is stored and how long the rest would take, then stop",
     "--estimate estimate": "the same, but time a few training steps for the estimate",
@@ -123,64 +92,56 @@ FLAGS = {
 }
 
 
-def training(model: type[Parameters], one: bool = False) -> Callable[[Callable[..., Sequence[Config]]], click.Command]:
+def training(model: type[configs.Parameters], one: bool = False) -> Callable[[Maker], click.Command]:
     """A command that computes or looks up the configs returned by the decorated function."""
     fields = {name: field for known in reversed(known_of(model).values()) for name, field in known.items()}
 
-    def decorate(make: Callable[..., Sequence[Config]]) -> click.Command:
+    def decorate(make: Maker) -> click.Command:
         def command(list_only: bool, estimate: bool, fresh: bool, live: bool, as_json: bool, **options: Any) -> None:
             given = {name: value for name in fields if (value := options.pop(name)) is not None}
-            configs = make(given, **options)
+            wanted = make(given, **options)
             if not (list_only or estimate):
-                compute(configs, fresh, as_json, not live)
-                return
+                return compute(wanted, fresh, as_json, not live)
             if estimate:
-                require_address_space()
+                errors.require_address_space()
             from fcamlib.estimate import listing
 
-            for line in listing(configs, estimate):
-                click.echo(line)
+            click.echo("\n".join(listing(wanted, estimate)))
 
-        done = main.command(cls=Command)(update_wrapper(command, make))
+        done = main.command()(update_wrapper(command, make))
         done.params += [click.Option(names.split(), is_flag=True, help=about) for names, about in FLAGS.items()]
-        ordered = sorted(fields, key=lambda name: GROUPS.index(group_of(model, name)))
+        ordered = sorted(fields, key=lambda name: name in model.model_fields)  # first those of the data
         done.params += [option(model, name, fields[name], one) for name in ordered]
         return done
 
     return decorate
 
 
-# --- computing and showing --------------------------------------------------------------------------------------------
-
-
-def compute(configs: Sequence[Config], fresh: bool, as_json: bool, recorded: bool = True) -> None:
+def compute(wanted: Sequence[Config], fresh: bool, as_json: bool, recorded: bool = True) -> None:
     """Compute or look up results in order and show each; if one of several diverges, the others still run."""
     from fcamlib import store
 
     diverged = 0
-    for config in configs:
+    for config in wanted:
         try:
             result = None if fresh else store.find(config, recorded, report=False)  # needs no torch
             if result is None:
-                require_address_space()
+                errors.require_address_space()
                 from fcamlib.numerics import keep_freed_memory
 
                 keep_freed_memory()
                 with bar(config) as progress:
                     result = store.get(config, progress, fresh, recorded=recorded)
-        except DivergenceError as error:
-            if len(configs) == 1:
+        except errors.DivergenceError as error:
+            if len(wanted) == 1:
                 raise
             diverged += 1
             click.echo(f"fcam: {config.name}: {one_line(error)}", err=True)
         else:
             click.echo(as_line_of_json(result) if as_json else in_words(result))
     if diverged:
-        click.echo(f"fcam: {diverged} of {len(configs)} runs diverged; the others are stored.", err=True)
+        click.echo(f"fcam: {diverged} of {len(wanted)} runs diverged; the others are stored.", err=True)
         click.get_current_context().exit(1)
-
-
-# --- the commands that train ------------------------------------------------------------------------------------------
 
 
 @training(Grid, one=True)
@@ -209,11 +170,9 @@ def run(given: Given, files: tuple[Path, ...]) -> Sequence[Config]:
 def config_file(path: Path) -> Config:
     """Read a config from a file."""
     try:
-        return read(path.read_bytes())
-    except OSError as error:
-        raise StoreError(f"the config '{shown(path)}' cannot be read ({error.strerror}): give a config.json.") from None
+        return configs.read(path.read_bytes())
     except UserError as error:
-        raise StoreError(f"the config '{shown(path)}' is not valid: {error}") from None
+        raise errors.StoreError(f"the config '{shown(path)}' is not valid: {error}") from None
 
 
 @training(Grid)
@@ -229,24 +188,21 @@ def grid(given: Given, profile: str | None) -> Sequence[Config]:
     Example:
       fcam grid --num-segments 9 --paradigms soft,hybrid --seeds 0,1,2 --learning-rates 0.1,0.05
     """
-    documents = grids(profile_file(profile)) if profile else [{}]
-    return [config for document in documents for config in _grid(document | given).configs()]
+    found: list[Config] = []
+    for document in configs.grids(configs.profile_file(profile)) if profile else [{}]:
+        source = str((document | given).get("dataset", "")).partition(":")[0]
+        model = configs.CaptionGrid if source in configs.CaptionGrid.sources() else Grid
+        found += model.of(document | given).configs()
+    return found
 
 
-def _grid(given: Given) -> Grid | CaptionGrid:
-    """The grid of a profile's document; data with captions give a grid of captioning runs."""
-    source = str(given.get("dataset", "")).partition(":")[0]
-    return CaptionGrid.of(given) if source in CaptionGrid.sources() else Grid.of(given)
-
-
-@training(StudyGrid)
-@click.argument("name", required=False, type=click.Choice(list(STUDIES)))
+@training(configs.StudyGrid)
+@click.argument("name", required=False, type=click.Choice(list(configs.STUDIES)))
 def study(given: Given, name: str | None) -> Sequence[Config]:
     """Train every combination of several settings into one table.
 
-    All listed segments, networks, paradigms, switches, learning rates and seeds are combined. The table is stored as
-    one result, without weights. An interrupted study resumes where it stopped. NAME is a study defined in the source;
-    options override its settings.
+    The table is stored as one result, without weights. An interrupted study resumes where it stopped. NAME is a study
+    defined in the source; options override its settings.
 
     \b
     Examples:
@@ -254,57 +210,52 @@ def study(given: Given, name: str | None) -> Sequence[Config]:
       fcam study --focus-networks linear,mlp:1x32 --classification-networks mlp:1x8,mlp:2x64:layer
       fcam study --paradigms soft,hard,hybrid --soft-shares 0.25,0.5,0.75
     """
-    return [StudyGrid.of({**STUDIES.get(name or "", {}), **given}).config()]
+    return [configs.StudyGrid.of({**configs.STUDIES.get(name or "", {}), **given}).config()]
 
 
-@training(SweepGrid)
+@training(configs.SweepGrid)
 def sweep(given: Given) -> Sequence[Config]:
     """Train the classifier at fixed attention weights.
 
-    All attention weights, paradigms and seeds are trained together. Shows the loss L and the incentive I = -dL/dalpha
-    after the last epoch. An interrupted sweep resumes from its last checkpoint.
+    Shows the loss L and the incentive I = -dL/dalpha after the last epoch. An interrupted sweep resumes from its last
+    checkpoint.
 
     \b
     Examples:
       fcam sweep                               the paper's linear orthogonal task
       fcam sweep --dataset folder:PATH --foreground airplane,automobile,bird --epochs 40
     """
-    return [SweepGrid.of(given).config()]
+    return [configs.SweepGrid.of(given).config()]
 
 
-@training(CaptionGrid)
+@training(configs.CaptionGrid)
 def caption(given: Given) -> Sequence[Config]:
     """Train a captioning model with attention over regions.
 
-    The model attends to the regions of a picture at every word. Every paradigm has two phases: soft then soft, hard
-    then hard, and for the hybrid soft then hard, starting from the weights after soft attention's first phase. An
-    interrupted run resumes from its last checkpoint.
+    Every paradigm has two phases: soft then soft, hard then hard, and for the hybrid soft then hard. An interrupted run
+    resumes from its last checkpoint.
 
     \b
     Examples:
       fcam caption --paradigm hybrid --seed 0            generated scenes
       fcam caption --dataset coco:PATH --device cuda     MSCOCO 2014 in PATH
     """
-    return CaptionGrid.of(given).configs()
+    return configs.CaptionGrid.of(given).configs()
 
 
-@training(Folds)
+@training(configs.Folds)
 def crossval(given: Given) -> Sequence[Config]:
     """Compare the paradigms on your own bags by cross-validation.
 
-    Soft, hard, latent-variable and hybrid attention are trained on every fold of bags of feature vectors. The file
-    holds features (N, D), bag (N,), label (bags,) and, optionally, fold (repeats, bags). If the library torchmil is
-    installed (pip install 'fcamlib[mil]'), ABMIL and its gated form are compared too. Finished folds are kept, so the
-    same command resumes an interrupted comparison.
+    The file holds features (N, D), bag (N,), label (bags,) and, optionally, fold (repeats, bags). If the library
+    torchmil is installed (pip install 'fcamlib[mil]'), ABMIL and its gated form are compared too. Finished folds are
+    kept, so the same command resumes an interrupted comparison.
 
     \b
     Example:
       fcam crossval --dataset bags:mine.npz --methods soft,lvml,hybrid
     """
-    return [Folds.of(given).config()]
-
-
-# --- commands that show and record results ----------------------------------------------------------------------------
+    return [configs.Folds.of(given).config()]
 
 
 @main.command("list")
@@ -312,8 +263,7 @@ def crossval(given: Given) -> Sequence[Config]:
 def list_results(as_json: bool) -> None:
     """List finished results by kind, with their test measures.
 
-    A result that is both recorded and stored is listed once, as recorded. Damaged results are left out and reported on
-    standard error.
+    A result that is both recorded and stored is listed once, as recorded. Damaged results are named on standard error.
     """
     from fcamlib import store
     from fcamlib.tables import results_table
@@ -327,14 +277,12 @@ def list_results(as_json: bool) -> None:
     else:
         tables = [f"{group}\n{results_table(results).to_string(index=False)}" for group, results in groups.items()]
         click.echo("\n\n".join(tables) or "No results are stored yet: `fcam run` trains a model.")
-    if not as_json and paths.recorded_dir() is None:
-        click.echo("Recorded results come with a source checkout; this copy was installed without one.", err=True)
 
 
 @main.command()
 def check() -> None:
     """Show versions, devices, folders, data sets and results."""
-    require_address_space()
+    errors.require_address_space()
     from fcamlib.checks import report
 
     click.echo(report())
@@ -346,15 +294,11 @@ def record(names: tuple[str, ...]) -> None:
     """Copy the finished results NAMES, without scores and weights, to results/recorded/ of the source checkout."""
     from fcamlib import store
 
-    if paths.recorded_dir() is None:
-        raise UserError("`fcam record` needs a source checkout: run it from an editable install.")
     stored: list[Result] = store.every()
     results = {result.folder.name: result for result in stored}
     for name in names:
         if name not in results:
-            near = difflib.get_close_matches(name, results, n=1)
-            hint = f"did you mean '{near[0]}'? " if near else ""
-            raise UserError(f"'{shown(name)}' is not a stored result: {hint}`fcam list` shows all names.")
+            raise UserError(f"'{shown(name)}' is not a stored result: `fcam list` shows all names.")
     for name in names:
         click.echo(store.record(results[name]).folder)
 
@@ -365,13 +309,11 @@ def rerun(names: tuple[str, ...]) -> None:
     """Compute recorded results again and compare.
 
     Every number of the results NAMES is compared with the record. NAMES may be quoted patterns such as 'cifar10-*'.
-    Data that a record identifies by a folder or file name, such as musk1.npz, are searched for in FCAM_DATA and its
-    subfolders. The record's vector instructions are used if the processor has them. Results go to the results folder,
-    so an interrupted rerun resumes, and repeating it only compares. The exit status is 1 if a record is not reproduced.
-    Example: FCAM_DATA=PATH fcam rerun 'hatexplain-*'
+    Data that a record names by folder or file are searched for in FCAM_DATA and its subfolders. An interrupted rerun
+    resumes. The exit status is 1 if a record is not reproduced. Example: FCAM_DATA=PATH fcam rerun 'hatexplain-*'
     """
-    require_address_space()
-    from fcamlib.rerun import rerun
+    errors.require_address_space()
+    from fcamlib.checks import rerun
 
     if not rerun(names):
         click.get_current_context().exit(1)

@@ -1,9 +1,8 @@
 """Time and memory of a training step over the number of segments: counted, derived, and recorded.
 
-Three methods compute the same mathematics: evaluate every occurrence of a segment; evaluate each distinct segment of
-the batch once (the bank); or do this in chunks, whose activations are recomputed for the gradients. Memory is the
-counted peak of the bytes of all tensors of the step, so it is the same in every run. `python -m benchmarks cost`
-makes the recorded measurements.
+Three methods compute the same mathematics: evaluate every occurrence of a segment; each distinct segment of the batch
+once (the bank); or these in chunks, whose activations are recomputed for the gradients. Memory is the counted peak of
+the bytes of all tensors, the same in every run. `python -m benchmarks cost` makes the recorded measurements.
 Axes: B batch, M segments, K classes, D features, U distinct segments.
 """
 
@@ -14,6 +13,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -27,7 +27,6 @@ from fcamlib import paths
 from fcamlib.chunked import kept_of_each, output_in_chunks
 from fcamlib.config import CostParameters
 from fcamlib.data.sdc import Bank, SDCData, distinct, every_occurrence
-from fcamlib.errors import DataError
 from fcamlib.fcam import FCAM, FCAMOutput
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import PLAIN
@@ -117,10 +116,7 @@ def counted(method: str, model: FCAM, data: SDCData, paradigm: str, chunk_bytes:
 
 def measurements() -> dict[str, Any]:
     """The recorded benchmark."""
-    recorded = paths.recorded_dir()
-    if recorded is None or not (path := recorded / "bench" / "cost.json").is_file():
-        raise DataError("no measurement is recorded: run `python -m benchmarks cost --json` with its path in results/.")
-    return json.loads(path.read_text("utf-8"))
+    return json.loads(Path(paths.recorded_dir() or "", "bench", "cost.json").read_text("utf-8"))
 
 
 def table(content: dict[str, Any]) -> pd.DataFrame:

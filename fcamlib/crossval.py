@@ -1,8 +1,7 @@
 """Repeated cross-validation on a user's bags: the paradigms and, if torchmil is installed, ABMIL.
 
 Attention-based multiple-instance learning (ABMIL) is soft attention with an encoder, a specific attention network and a
-linear classifier. Modules of the library torchmil are wrapped in an `FCAM`, so the same code trains, selects and
-measures them; a test verifies agreement with torchmil's own forward pass. ABMIL has one logit, for label 1; the
+linear classifier. Modules of the library torchmil are wrapped in an `FCAM`. ABMIL has one logit, for label 1; the
 equivalent class logits are (0, logit), and their cross-entropy is torchmil's binary cross-entropy.
 Source: Ilse, Tomczak, Welling 2018, arXiv 1802.04712.
 """
@@ -33,6 +32,7 @@ from fcamlib.store import Progress, Row
 from fcamlib.training import fit
 
 BAG_MODEL = Model(encoder="mlp", focus="mlp", classifier="linear")
+KEYS = ("repeat", "fold", "method")
 BAG_MEASURES = ("n", "accuracy", "auc", "calibration_error", "loss", "attention_entropy")
 ATTENTION_DIM = 64
 
@@ -42,14 +42,12 @@ def cross_validation(config: CrossValidation, progress: Progress, scratch: Path)
     given = config.model_dump(include={"source", "fingerprint", "validation_share"})
     require_same_data(Bags(**given))
     drawn = lru_cache(maxsize=1)(lambda repeat, fold: data(Bags(**given, repeat=repeat, fold=fold), seed=0))
-    keys = [
-        {"repeat": repeat, "fold": fold, "method": method}
-        for repeat, fold, method in product(range(config.repeats), range(config.folds), config.methods)
-    ]
+    keys = product(range(config.repeats), range(config.folds), config.methods)
     trainings = (
-        (key, lambda path, key=key: _fold_row(config, drawn(key["repeat"], key["fold"]), path, **key)) for key in keys
+        (dict(zip(KEYS, key, strict=True)), lambda path, key=key: _fold_row(config, drawn(*key[:2]), path, *key))
+        for key in keys
     )
-    history = table(trainings, progress, scratch).sort_values(["repeat", "fold", "method"], ignore_index=True)
+    history = table(trainings, progress, scratch).sort_values([*KEYS], ignore_index=True)
     versions = provenance(Numerics.of(_training(config)))
     if set(REFERENCES) & set(config.methods):
         versions["packages"] |= {"torchmil": version("torchmil")}
@@ -121,15 +119,12 @@ class _TwoClasses(nn.Module):
 
 
 def abmil(task: SDCTask, gated: bool, seed: int) -> tuple[FCAM, Any]:
-    """torchmil's ABMIL for the bags of `task`, as an `FCAM`, and torchmil's own model with the same weights.
-
-    Raises `UserError` if torchmil is not installed or the bags have more than two classes.
-    """
+    """torchmil's ABMIL for the bags of `task`, as an `FCAM`, and torchmil's own model with the same weights."""
     try:
         from torchmil.models import ABMIL
     except ImportError:
-        fault = "the methods abmil and gated-abmil need torchmil: pip install 'fcamlib[mil]', or leave them out"
-        raise UserError(f"{fault}.") from None
+        advice = "pip install 'fcamlib[mil]', or leave them out"
+        raise UserError(f"the methods abmil and gated-abmil need torchmil: {advice}.") from None
     if (number := len(task.class_names)) != 2:
         raise UserError(f"abmil and gated-abmil need two classes, but there are {number}: leave them out.")
     encoder, _ = build_encoder("mlp", task, torch.Generator().manual_seed(seed))

@@ -24,18 +24,12 @@ from fcamlib.store import Result
 HELD_OUT = ("validation", "test")
 NUM_STEPS = 3  # timed after one warm-up step; the median is used
 TIMED = f"{NUM_STEPS} training steps and one evaluation of each kind of run were timed just now"
-LIKE_STORED = (
-    "estimated from stored runs on the same hardware with the same data, networks and losses, scaled by their "
-    "training instances"
-)
+LIKE_STORED = "estimated from stored runs of the same kind on the same hardware, scaled by their training instances"
 Pace = Callable[[Any, int], float]  # a run and the number of a phase -> seconds of an epoch; UserError where unknown
 
 
 def listing(configs: Sequence[Config], timed: bool) -> Iterator[str]:
-    """One line per config, with a time if it is not stored; then the total, and how it was estimated.
-
-    `timed` selects timing of training steps instead of estimates from stored results.
-    """
+    """One line per config, with a time if it is not stored; then the total, from stored results or `timed` steps."""
     found = {config.name: store.find(config) for config in configs}
     missing = [config for config in configs if found[config.name] is None]
     pace = timed_pace if timed or not missing else stored_pace([*store.every(), *store.every(recorded=True)])
@@ -52,13 +46,11 @@ def listing(configs: Sequence[Config], timed: bool) -> Iterator[str]:
         yield f"{config.name}  {state}" + (f"  {duration(seconds[config.name])}" if config.name in seconds else "")
     trained = [config.training for config in missing if isinstance(config, Run | CaptionRun | Study)]
     if seconds:
-        whole = counted(len(missing)) if not unknown else f"{len(seconds)} of {counted(len(missing))}"
+        whole = f"{len(seconds)} of {len(missing)}" if unknown else str(len(missing))
         devices = ", ".join(sorted({device_name(training) for training in trained}))
-        yield (
-            f"In total {duration(sum(seconds.values()))} of training for {whole} not stored, one after the other, on "
-            f"{devices}: {TIMED if timed else LIKE_STORED}."
-        )
-    yield from (f"{counted(number)} cannot be timed: {why}" for why, number in unknown.items())
+        total = f"In total {duration(sum(seconds.values()))} of training for {whole} run(s) not stored"
+        yield f"{total}, one after the other, on {devices}: {TIMED if timed else LIKE_STORED}."
+    yield from (f"{number} run(s) cannot be timed: {why}" for why, number in unknown.items())
     yield from sorted({sentence for training in trained if (sentence := slow_bfloat16(training))})
 
 
@@ -79,16 +71,9 @@ def training_seconds(config: Config, pace: Pace) -> float:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in hours and minutes: "3 h 5 min", "12 min", "under 1 min"."""
-    if seconds < 60:
-        return "under 1 min"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return " ".join([f"{hours:,} h"] * (hours > 0) + [f"{minutes} min"] * (minutes > 0))
-
-
-def counted(number: int, what: str = "run") -> str:
-    """A number with its noun."""
-    return f"{number} {what}" + ("" if number == 1 else "s")
+    """Seconds in words: "under 1 min", "12 min", "3.1 h"."""
+    minutes = round(seconds / 60)
+    return "under 1 min" if seconds < 60 else f"{minutes} min" if minutes < 60 else f"{minutes / 60:,.1f} h"
 
 
 def stored_pace(results: Iterable[Result]) -> Pace:
@@ -106,10 +91,8 @@ def stored_pace(results: Iterable[Result]) -> Pace:
     def pace(run: Run | CaptionRun, number: int) -> float:
         if found := known.get(_kind(run, number)):
             return median(found) * _num_train(run)
-        here = device_name(run.training)
-        raise UserError(
-            f"no similar run is stored for this hardware ({here}); --estimate trains a few steps and times them."
-        )
+        here = f"no similar run is stored for this hardware ({device_name(run.training)})"
+        raise UserError(f"{here}; --estimate trains a few steps and times them.")
 
     return pace
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import pandas as pd
+
 from fcamlib import store
 from fcamlib.paradigms import label_of
 
@@ -66,10 +68,10 @@ def title(result: Result) -> str:
 
 
 def tasks(results: Iterable[Result]) -> dict[str, list[Result]]:
-    """Title -> results that differ only in paradigm and seed, sorted by seed; numbers in titles sort by size.
+    """Title -> results whose configs differ only in paradigm and seed, sorted by seed; numbers in titles sort by size.
 
-    Results are grouped by config, not by title: differing settings are appended to equal titles. If runs of one
-    paradigm differ in their phases, each learning rate and each switch of a hybrid is a separate task.
+    Differing settings are appended to equal titles. If runs of one paradigm differ in their phases, each learning rate
+    and each switch of a hybrid is a separate task.
     """
     groups: dict[str, list[Result]] = {}
     for result in results:
@@ -97,18 +99,12 @@ def _by_numbers(name: str) -> list[str | int]:
 def _shared(result: Result) -> dict[str, Any]:
     """What results of one task share: the config without paradigm, rates, seed and settings of the machine."""
     config, phases = result.config.portable.model_dump(mode="json"), getattr(result.config, "phases", ())
-    kept = {name: value for name, value in _flat(config).items() if name not in ("seed", "phases", *MACHINE)}
+    (flat,) = pd.json_normalize(config).to_dict("records")
+    kept = {str(name): value for name, value in flat.items() if name not in ("seed", "phases", *MACHINE)}
     if phases:
         kept["epochs"] = sum(phase.epochs for phase in phases)
         kept["optimizer"] = [getattr(phases[0], name, None) for name in ("optimizer", "momentum")]
     return kept
-
-
-def _flat(value: Any, name: str = "") -> dict[str, Any]:
-    """Nested mappings flattened, with dotted names."""
-    if not isinstance(value, dict):
-        return {name: value}
-    return {k: v for key, part in value.items() for k, v in _flat(part, f"{name}.{key}".lstrip(".")).items()}
 
 
 def _by_schedule(group: Sequence[Result]) -> dict[str, list[Result]]:

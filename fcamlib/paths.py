@@ -60,10 +60,8 @@ def commit() -> str:
     root = checkout()
     if root is None:
         return ""
+    git = ["git", "-C", str(root), "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+"]
     try:
-        git = ["git", "-C", str(root)]
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=60)
-        changed = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True, timeout=60)
+        return subprocess.run(git, capture_output=True, text=True, timeout=60).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return commit.stdout.strip()[:12] + ("+" if changed.returncode == 1 else "") if commit.returncode == 0 else ""

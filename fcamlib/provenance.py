@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from fcamlib.store import Result
 
 PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn")
-# Processor flags that PyTorch requires for each of its instruction sets, as named in /proc/cpuinfo.
-INSTRUCTION_SETS = {"AVX2": {"avx2", "fma"}, "AVX512": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"}}
-
 BFLOAT16_COSTS = "takes about three times as long as float32 here: the processor lacks avx512_bf16 and amx_bf16"
 
 
@@ -37,12 +34,6 @@ def cpuinfo(field: str) -> str:
 def cpu_name() -> str:
     """The processor's name, as far as the system reports it."""
     return cpuinfo("model name") or platform.processor() or platform.machine()
-
-
-def instruction_sets() -> list[str]:
-    """Vector instruction sets of this processor that PyTorch can use, the widest last."""
-    flags = set(cpuinfo("flags").split())
-    return [name for name, needed in INSTRUCTION_SETS.items() if needed <= flags]
 
 
 def device_name(config: Computing) -> str:
@@ -84,10 +75,10 @@ def figure_record(
 ) -> dict[str, object]:
     """The provenance of a figure, saved as JSON beside it.
 
-    `results` maps the title of each data set or task to the results that the figure shows. The command includes the
-    `parameters`, which are those that differ from the notebook's defaults.
+    `results` maps titles to the results that the figure shows; `parameters` are those that differ from the notebook's.
     """
-    given = "".join(f" -p {name} {shlex.quote(_text(value))}" for name, value in (parameters or {}).items())
+    texts = {n: ",".join(map(str, v)) if isinstance(v, list | tuple) else str(v) for n, v in (parameters or {}).items()}
+    given = "".join(f" -p {name} {shlex.quote(text)}" for name, text in texts.items())
     computed: list[dict[str, object]] = []
     for title, group in results.items():
         for recorded in (True, False):
@@ -109,15 +100,17 @@ def figure_record(
 def how_made(record: Mapping[str, Any], name: str = "", dated: bool = False) -> str:
     """The folded note under a figure as HTML: its notebook, its results, and the command that draws it again.
 
-    `record` is the provenance that `plots.save` writes. Commit and date of results computed here, which differ between
-    executions, are included only if `dated`.
+    Commit and date of results computed here, which differ between executions, are included only if `dated`.
     """
     origins: dict[str, list[str]] = {}
     for entry in record.get("computed", ()):
         origin = "recorded" if entry["recorded"] else "computed"
         if entry["recorded"] or dated:
             days = sorted(entry["dates"])
-            commits = ", ".join(f"<code>{_short(commit)}</code>" for commit in entry["commits"])
+            short = [
+                c[:7] + "+" * c.endswith("+") if c else "none" for c in entry["commits"]
+            ]  # +: the tree had changes
+            commits = ", ".join(f"<code>{commit}</code>" for commit in short)
             origin += f" {' to '.join(dict.fromkeys((days[0], days[-1])))}, commit {commits}"
         origins.setdefault(origin, []).append(escape(entry["data"]))
     made = [f"<code>{escape(record['notebook'])}</code>"] if record.get("notebook") else []
@@ -125,13 +118,3 @@ def how_made(record: Mapping[str, Any], name: str = "", dated: bool = False) -> 
     command = f"<pre>{escape(record['rerun'], quote=False)}</pre>" if record.get("rerun") else ""
     opened = f'<details class="figure-note" data-figure="{name}"><summary>how it was made</summary>'
     return f"{opened}<p>{'. '.join(made)}.</p>{command}</details>"
-
-
-def _short(commit: str) -> str:
-    """A commit's first digits, with the "+" of a tree that was not clean."""
-    return commit[:7] + ("+" if commit.endswith("+") else "") if commit else "none"
-
-
-def _text(value: Any) -> str:
-    """A parameter as text for papermill's `-p`."""
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -96,11 +96,9 @@ class Result(Generic[ConfigT]):
             sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
         except (OSError, ValueError):
             return f"{SUMS} is missing or unreadable"
-        if strange := [name for name in sums if Path(name).name != name]:
-            return f"{SUMS} lists {strange[0]}, which is not a file of the result"
-        present = (name for name in KNOWN_FILES if os.path.lexists(self.folder / name))
-        if missing := sorted({*REQUIRED_FILES, *present} - set(sums)):
-            return f"{SUMS} does not list {missing[0]}"
+        present = {name for name in KNOWN_FILES if os.path.lexists(self.folder / name)}
+        if not {*REQUIRED_FILES} | present <= set(sums) or any(Path(name).name != name for name in sums):
+            return f"{SUMS} does not list the files of a result"
         for name, expected in sums.items():
             try:
                 with (self.folder / name).open("rb") as file:
@@ -129,12 +127,8 @@ def find(config: ConfigT, recorded: bool = True, report: bool = True) -> Result[
 
 def survey(root: Path | None) -> list[Result[Any]]:
     """Every result folder in `root`, damaged or not, sorted by name."""
-    try:
-        names = sorted(name for name in os.listdir(root or "") if not name.startswith("."))
-    except OSError:
-        return []
-    results = [Result[Any](Path(root or "", name)) for name in names]
-    return [one for one in results if any(os.path.lexists(one.folder / name) for name in (SUMS, "config.json"))]
+    folders = sorted(root.glob("[!.]*")) if root else []
+    return [Result[Any](one) for one in folders if any(os.path.lexists(one / name) for name in (SUMS, "config.json"))]
 
 
 def every(kind: type[ConfigT] = Config, recorded: bool = False) -> list[Result[ConfigT]]:  # type: ignore[assignment]
@@ -156,9 +150,9 @@ def get(
 ) -> Result[ConfigT]:
     """The result of `config`: cached in the store, or computed and stored, by one process only.
 
-    An interrupted computation resumes from its checkpoint and gives the same numbers. `progress` is called with each
-    row as it is measured. `fresh` computes a stored result again; `recorded=False` ignores recorded results. With
-    `wait=False`, `BusyError` is raised if another process is computing the result.
+    An interrupted computation resumes from its checkpoint and gives the same numbers. `fresh` computes a stored result
+    again; `recorded=False` ignores recorded results. With `wait=False`, `BusyError` is raised if another process is
+    computing the result.
     """
     if not fresh and (found := find(config, recorded)):
         return found
@@ -207,7 +201,6 @@ def record(result: Result[ConfigT]) -> Result[ConfigT]:
     content = {name: (result.folder / name).read_bytes() for name in files if (result.folder / name).exists()}
     content["config.json"] = _described(result.config.portable)
     content["summary.json"] = json.dumps(result.summary, separators=(",", ":"), allow_nan=False).encode() + b"\n"
-    writable(root, "folder of recorded results", "make it writable")
     _put(root / result.folder.name, content)
     return Result(root / result.folder.name)
 
@@ -228,7 +221,7 @@ def _put(target: Path, content: Mapping[str, bytes]) -> None:
     sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in content.items())
     try:
         shutil.rmtree(new, ignore_errors=True)
-        new.mkdir()
+        new.mkdir(parents=True)
         for name, data in {**content, SUMS: sums.encode()}.items():
             with (new / name).open("wb") as file:
                 file.write(data)
@@ -276,24 +269,22 @@ def locked(config: Config, wait: bool = True) -> Iterator[None]:
         yield
 
 
-def writable(
-    folder: Path, called: str = "results folder", advice: str = "set FCAM_RESULTS to a folder that can"
-) -> Path:
-    """`folder`, created if necessary; `StoreError` if it is not writable."""
+def writable(folder: Path) -> Path:
+    """`folder`, in the results folder, created if necessary; `StoreError` if it is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except (OSError, UnicodeError) as error:
-        shown = paths.results_dir() if folder.is_relative_to(paths.results_dir()) else folder
         reason = getattr(error, "strerror", None) or "its name does not fit the system's encoding"
-        raise StoreError(f"the {called} '{shown}' cannot be written ({reason}): {advice}.") from None
+        fault = f"the results folder '{paths.results_dir()}' cannot be written ({reason})"
+        raise StoreError(f"{fault}: set FCAM_RESULTS to a folder that can.") from None
 
 
 def kept_rows(path: Path) -> list[Row]:
     """The rows written by `keep_row`; a line that fails its checksum is left out with a warning."""
     kept = []
-    for line in path.read_bytes().splitlines() if path.is_file() else ():
+    for line in filter(None, path.read_bytes().splitlines()) if path.is_file() else ():
         digest, _, content = line.partition(b"  ")
         if hashlib.sha256(content).hexdigest().encode() == digest:
             kept.append(json.loads(content))
@@ -303,13 +294,11 @@ def kept_rows(path: Path) -> list[Row]:
 
 
 def keep_row(path: Path, row: Row) -> None:
-    """Append a row with its checksum, on a new line even if the last line was cut short."""
+    """Append a row with its checksum; it begins with a line break, since the last line may have been cut short."""
     content = json.dumps(row, allow_nan=False).encode()
     try:
-        with path.open("ab+") as file:
-            if file.seek(0, os.SEEK_END) and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
-                file.write(b"\n")
-            file.write(hashlib.sha256(content).hexdigest().encode() + b"  " + content + b"\n")
+        with path.open("ab") as file:
+            file.write(b"\n" + hashlib.sha256(content).hexdigest().encode() + b"  " + content + b"\n")
     except OSError as error:
         raise _full(f"'{path}'", error) from None
 
@@ -318,8 +307,6 @@ def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
     """Arrays as a compressed .npz file; float64 is stored as float32."""
     import numpy
 
-    single: dict[str, Any] = {
-        name: value.astype(numpy.float32) if value.dtype == numpy.float64 else value for name, value in arrays.items()
-    }
+    single: dict[str, Any] = {n: a.astype(numpy.float32) if a.dtype == numpy.float64 else a for n, a in arrays.items()}
     numpy.savez_compressed(buffer := io.BytesIO(), **single)
     return buffer.getvalue()

@@ -40,20 +40,12 @@ PAIRS = (("hybrid", "soft"), ("hybrid", "hard"), ("lvml", "soft"), ("soft", "abm
 SETTINGS = ("num_segments", "focus", "classifier", "soft_share", "learning_rate")  # columns of a study
 
 
-# --- one long table, and tables for readers -------------------------------------------------------------------------
-
-
 def frame(results: Iterable[Result], split: str = "test", at: Literal["kept", "end"] = "kept") -> pd.DataFrame:
-    """One row per measure and training, with paradigms in the paper's order.
+    """Columns task, paradigm, seed, varied settings of a study, measure, value; paradigms in the paper's order.
 
     With `at="kept"` a run's measures are those of the kept weights; with "end" they are means over the last five
-    measured epochs.
-
-    Returns
-    -------
-    Columns task, paradigm, seed, the varied settings of a study, measure, value. For a cross-validation `paradigm` is
-    the method and `seed` the repeat, and values are means over folds, weighted by test bags. Missing measures, for
-    example of a training that diverged, are NaN.
+    measured epochs. For a cross-validation `paradigm` is the method and `seed` the repeat, and values are means over
+    folds, weighted by test bags. Missing measures, for example of a training that diverged, are NaN.
     """
     results = list(results)
     names = ordered(getattr(result.config, "paradigm", "") for result in results)
@@ -84,10 +76,7 @@ def _rows(result: Result, split: str, at: str) -> pd.DataFrame:
 
 
 def _varied(study: pd.DataFrame) -> list[str]:
-    """The columns, other than paradigm and seed, that vary between a study's trainings.
-
-    Learning rates selected on validation data differ between seeds and do not count as a setting.
-    """
+    """The settings that vary in a study; learning rates selected on validation data do not count."""
     found = [name for name in SETTINGS if study[name].nunique() > 1]
     if study.loc[study["paradigm"] == "hybrid", "soft_share"].nunique() < 2:
         found = [name for name in found if name != "soft_share"]
@@ -103,10 +92,9 @@ def means(
     digits: int = 3,
     spread: Literal["t", "sd"] = "t",
 ) -> pd.DataFrame:
-    """Mean over seeds of each measure of `frame`, with its interval; "-" if it is not known.
+    """Mean over seeds of each measure of `frame` with its interval, by the columns `by`; "-" if it is not known.
 
-    One row per combination of the columns `by` (default: varied settings and paradigm). The repeats of a
-    cross-validation share their data and have no interval: `spread="sd"` shows their standard deviation.
+    The repeats of a cross-validation share their data and have no interval: `spread="sd"` shows their deviation.
     """
 
     def shown(values: pd.Series[float]) -> str:
@@ -176,14 +164,8 @@ def results_table(results: Iterable[Result]) -> pd.DataFrame:
     return pd.DataFrame(rows).fillna("-")
 
 
-# --- runs -----------------------------------------------------------------------------------------------------------
-
-
 def history_frame(runs: Iterable[Result], measures: Sequence[str] = METRICS, split: str = "test") -> pd.DataFrame:
-    """The measured epochs of all runs in one table: epoch, the known measures, paradigm, seed.
-
-    BLEU is scaled to [0, 1] like the other measures.
-    """
+    """The measured epochs of all runs: epoch, the known measures (BLEU in [0, 1] like the others), paradigm, seed."""
     parts = []
     for run in runs:
         part = run.history.rename(columns={f"{split}_{name}": name for name in measures})
@@ -203,10 +185,7 @@ def history_table(history: pd.DataFrame, measure: str = "focus_accuracy") -> pd.
 
 
 def at_switch(runs: Sequence[Result], measures: Sequence[str]) -> pd.DataFrame | None:
-    """Captioning: SA at the switch, its weights with one region, after the hard phase, and SA after its second phase.
-
-    Means over seeds of test measures; None without a hybrid, or if its switch was not measured.
-    """
+    """Captioning: means over seeds of test measures at the switch and at the end; None if no switch was measured."""
     hybrids = [run for run in runs if run.config.paradigm == "hybrid" and "switch" in run.summary]
     if not hybrids or len(hybrids) < sum(run.config.paradigm == "hybrid" for run in runs):
         return None
@@ -228,10 +207,7 @@ def switch_epoch(runs: Iterable[Result]) -> int | None:
 
 
 def of_split(runs: Sequence[Result], name: str, split: str = "test") -> dict[str, NDArray[np.float64]]:
-    """Paradigm -> a measure of a split by seed, (R, ...): a number, `saif_curve` or `histogram`.
-
-    Includes only paradigms with the measure in all runs.
-    """
+    """Paradigm -> a measure of a split by seed (R, ...), a number, curve or histogram, if all its runs have it."""
     found: dict[str, list[Any]] = {paradigm: [] for paradigm in paradigms(runs)}
     for run in sorted(runs, key=seed):
         found[run.config.paradigm].append(run.summary["splits"][split].get(name))
@@ -260,14 +236,10 @@ def histogram_table(runs: Sequence[Result], split: str = "test") -> pd.DataFrame
     return pd.DataFrame.from_dict(rows, orient="index").round(1).rename_axis("paradigm")
 
 
-# --- claims ---------------------------------------------------------------------------------------------------------
-
-
 def evidence(runs: Sequence[Result]) -> Evidence:
-    """Evidence for the claims, from the seeds that all paradigms share, so differences are paired.
+    """Evidence for the claims, from the seeds that all paradigms share; empty if the foreground is not known.
 
-    SAIF and accuracy (captions: BLEU-4 / 100) are means over the last five measured epochs. Empty if the foreground is
-    not known.
+    SAIF and accuracy (captions: BLEU-4 / 100) are means over the last five measured epochs.
     """
     common = set.intersection(*({run.config.seed for run in runs if run.config.paradigm == n} for n in paradigms(runs)))
     kept = sorted((run for run in runs if run.config.seed in common), key=seed)
@@ -310,12 +282,9 @@ def criteria(runs: Sequence[Result], claims: Iterable[str] = CLAIMS) -> dict[str
 
 
 def gain_frame(history: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Gain of the hybrid over the better of SA and HA in the same seed, for each combination of a study's columns.
+    """Gain of the hybrid over the better of SA and HA in the same seed, a row per combination of a study's columns.
 
-    Returns
-    -------
-    One row per combination, for `plots.gain_heatmap`: mean and limits of the gain in SAIF and in accuracy (NaN if
-    there are none), the same as text, the verdict on claim H1, and n, the number of seeds.
+    Means and limits of the gain in SAIF and in accuracy, the same as text, the verdict on claim H1, and n seeds.
     """
     rows = []
     for key, found in hybrid_gains(history, by).items():
@@ -330,10 +299,9 @@ def gain_frame(history: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 def gain_table(history: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """The hybrid's gain and the verdict on claim H1 as text, one row per combination of `by`."""
-    table = gain_frame(history, by)[[*by, "saif gain", "accuracy gain", "verdict", "n"]]
-    return table.rename(columns=TITLES | {"saif gain": "SAIF gain", "verdict": "H1"}).set_index(
-        [TITLES.get(name, name) for name in by]
-    )
+    table = gain_frame(history, by).set_index(list(by))[["saif gain", "accuracy gain", "verdict", "n"]]
+    names = {"saif gain": "SAIF gain", "verdict": "H1"}
+    return table.rename(columns=names).rename_axis([TITLES.get(name, name) for name in by])
 
 
 def seed_gains(history: pd.DataFrame) -> pd.DataFrame:
@@ -376,17 +344,10 @@ def paired_table(
     for name, history in fold_histories(results).items():
         for first, second in (pair for pair in pairs if {*pair} <= {*history["method"]}):
             t = paired_test(history, measure, first, second)
-            rows.append(
-                {
-                    "data": name,
-                    "comparison": f"{label(first)} - {label(second)}",
-                    "difference": f"{t.difference:+.3f}",
-                    "95% CI": f"[{t.low:+.3f}, {t.high:+.3f}]",
-                    "p": f"{t.p:.2g}",
-                    "p (Wilcoxon)": "-" if t.p_wilcoxon is None else f"{t.p_wilcoxon:.2g}",
-                    "verdict": "higher" if t.low > 0 else "lower" if t.high < 0 else "no difference found",
-                }
-            )
+            shown = (f"{t.difference:+.3f}", f"[{t.low:+.3f}, {t.high:+.3f}]", f"{t.p:.2g}")
+            wilcoxon = "-" if t.p_wilcoxon is None else f"{t.p_wilcoxon:.2g}"
+            found = "higher" if t.low > 0 else "lower" if t.high < 0 else "no difference found"
+            rows.append((name, f"{label(first)} - {label(second)}", *shown, wilcoxon, found))
     columns = ["data", "comparison", "difference", "95% CI", "p", "p (Wilcoxon)", "verdict"]
     return pd.DataFrame(rows, columns=columns).set_index(["data", "comparison"])
 

@@ -136,9 +136,6 @@ def verdict(criteria: Sequence[Criterion]) -> State:
     return "supported" if found == {"supported"} else "inconclusive"
 
 
-# --- text for readers -----------------------------------------------------------------------------------------------
-
-
 def interval_text(values: Seeds, digits: int = 3, is_share: bool = False, sign: str = "") -> str:
     """A mean with its interval in brackets, or with fewer than five seeds their range in parentheses."""
     limits = interval(values, is_share=is_share)
@@ -150,10 +147,7 @@ def interval_text(values: Seeds, digits: int = 3, is_share: bool = False, sign: 
 
 
 def claims_table(measured: Mapping[str, Mapping[str, Sequence[Criterion]]]) -> pd.DataFrame:
-    """Source -> claim -> criteria as a table: each claim's verdict on each source, with one row per criterion.
-
-    A row has the criterion's state, the measured value, the bound, the number of seeds, and how many would decide it.
-    """
+    """Source -> claim -> criteria as a table: each claim's verdict on each source, with one row per criterion."""
     rows: list[tuple[str, ...]] = []
     for claim in dict.fromkeys(name for found in measured.values() for name in found):
         for source, found in measured.items():
@@ -176,9 +170,6 @@ def criterion_text(c: Criterion, state: State) -> tuple[str, str, str, str]:
     seeds = "" if needed is None else f"more than {MOST_SEEDS:,}" if needed > MOST_SEEDS else str(needed)
     number = "exact" if c.is_exact else str(len(c.values))
     return value + (f"; {c.untested}" if c.untested else ""), f"> {c.bound:g}" if c.is_judged else "", number, seeds
-
-
-# --- paired tests over folds ----------------------------------------------------------------------------------------
 
 
 class PairedTest(NamedTuple):

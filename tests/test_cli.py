@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
 
-from fcamlib import cli, options, paths, store
+from fcamlib import cli, paths, store
 from fcamlib.cli import main
 from fcamlib.config import Grid, Run
 from fcamlib.errors import DivergenceError
@@ -91,12 +91,10 @@ def test_help_names_every_option_of_every_command() -> None:
             assert not [option for option in parameter.opts if option.startswith("-") and option not in text]
 
 
-def test_help_of_run_groups_every_parameter_with_its_meaning_and_default() -> None:
+def test_help_of_run_has_every_parameter_with_its_meaning_and_default() -> None:
     text = " ".join(fcam("run", "--help").stdout.split())
-    sections = re.split(rf" (Options|{'|'.join(options.GROUPS)}): (?=-)", text)
-    assert sections[1::2] == ["Options", *options.GROUPS]
-    inside = dict(zip(sections[1::2], sections[2::2], strict=True))
-    assert "--seed N" in inside["Training"] and "--seeds" not in text and "--paradigm NAME" in inside["Training"]
+    assert "--seed N" in text and "--seeds" not in text and "--paradigm NAME" in text
+    assert text.index("--num-segments") < text.index("--epochs"), "first the data"
     for kind, source in Grid.sources().items():
         names = Grid.known(f"{kind}:x" if source.path else kind).keys() - {"paradigms", "seeds"}
         assert all(f"--{name.replace('_', '-')} " in text for name in names)
@@ -107,9 +105,8 @@ def test_help_of_run_groups_every_parameter_with_its_meaning_and_default() -> No
         "--num-channels N channels of a series [default: 2]",
         "--paper-split true|false draw test mosaics from training pictures, as the public scripts do [default: false]",
     ):
-        assert part in inside["Task"]
-    assert "hybrid's second phase [default: 0.05 for digits" in inside["Training"]
-    assert "[default: float64 for digits]" in inside["Computation"]
+        assert part in text
+    assert "hybrid's second phase [default: 0.05 for digits" in text and "[default: float64 for digits]" in text
     assert "--seeds, --seed A,B,..." in fcam("grid", "--help").stdout
     assert max(map(len, fcam("run", "--help").stdout.splitlines())) <= 80
 
@@ -144,10 +141,10 @@ def test_a_config_file_in_place_of_options_computes_that_run(tmp_path: Path) -> 
     (tmp_path / "none.json").write_text("{}")
     for given, said in (
         (["one.json", "--seed", "1"], "--config and --seed exclude each other: give one."),
-        (["two.json"], "the config 'two.json' cannot be read (No such file or directory)."),
+        (["two.json"], "'two.json' cannot be used (No such file or directory)."),
         (["none.json"], "the config 'none.json' is not valid: data is missing: give it."),
     ):
-        assert refused(fcam("run", "--config", *given)).startswith(said.removesuffix(" or directory)."))
+        assert refused(fcam("run", "--config", *given)).startswith(said)
 
 
 def test_fresh_computes_again(tmp_path: Path) -> None:
@@ -194,7 +191,7 @@ def test_profiles_are_read_and_faults_in_them_named(tmp_path: Path) -> None:
         "4: 5\n": "'4' is not a parameter: known are dataset, ",
         "seeds: 1\nseeds: 2\n": f"{unread}it names seeds twice: give it once).",
         "a: &a [1]\nb: *a\n": f"{unread}aliases (*name) are not read).",
-        "seeds: " + "[" * 5_000: f"{unread}it is nested more than 20 deep).",
+        "seeds: " + "[" * 5_000: f"{unread}it is nested too deep).",
         "a: [\n": unread,
     }.items():
         (tmp_path / "p.yaml").write_text(content)
@@ -243,7 +240,7 @@ def test_ctrl_c_says_how_to_go_on_and_the_same_command_resumes(monkeypatch: pyte
     assert sentence == "interrupted; stored results are kept, and the same command resumes from the last checkpoint."
     (name,) = store.unfinished()
     listed = fcam("grid", "--list", "--paradigms", "soft", *SMALL_OPTIONS, "--epochs", "5").stdout
-    assert listed.startswith(f"{name}  begun\n1 run cannot be timed: no similar run is stored for this hardware (")
+    assert listed.startswith(f"{name}  begun\n1 run(s) cannot be timed: no similar run is stored for this hardware (")
     assert fcam(*arguments).stdout.startswith(f"{name}: test accuracy ")
     assert epochs == [1, 2, 3, 3, 4, 5], "trained again what the checkpoint had"
     assert store.unfinished() == []
@@ -277,7 +274,7 @@ def test_a_grid_trains_what_is_missing_and_goes_on_where_a_run_diverges(monkeypa
     arguments = ["grid", "--paradigms", "soft,hard,lvml", *SMALL_OPTIONS]
     names = [config.name for config in Grid.of({**SMALL, "paradigms": "soft,hard,lvml"}).configs()]
     listed = fcam(*arguments, "--list").stdout
-    assert listed.startswith("".join(f"{name}  to do\n" for name in names) + "3 runs cannot be timed: no similar ")
+    assert listed.startswith("".join(f"{name}  to do\n" for name in names) + "3 run(s) cannot be timed: no similar ")
 
     get = store.get
 

@@ -1,15 +1,12 @@
 """The cost of attention: three methods for one mathematics, and counts that equal their derivation."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 import torch
 
 from benchmarks import cost as benchmark
-from fcamlib import cost, paths
+from fcamlib import cost
 from fcamlib.config import CostParameters
-from fcamlib.errors import DataError
 from fcamlib.paradigms import PAPER
 
 SMALL = CostParameters(num_segments=(3, 40), batch_size=4, num_pictures=400, repeats=2, counted_segments=(2, 100))
@@ -45,12 +42,3 @@ def test_what_does_not_fit_into_memory_is_left_out(monkeypatch: pytest.MonkeyPat
         assert [row["way"] for row in rows] == methods
         table = cost.table({"rows": rows})
         assert (table["low"] <= table["median"]).all() and (table["median"] <= table["high"]).all()
-
-
-def test_measurements_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path)
-    with pytest.raises(DataError, match="python -m benchmarks cost"):
-        cost.measurements()
-    (tmp_path / "bench").mkdir()
-    (tmp_path / "bench" / "cost.json").write_text('{"rows": []}')
-    assert cost.measurements() == {"rows": []}

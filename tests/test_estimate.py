@@ -48,9 +48,9 @@ def stored(config: Run, seconds: dict[int, list[float]], device: str = HERE) -> 
     [
         (0.0, "under 1 min"),
         (60.0, "1 min"),
-        (3_590.0, "1 h"),
-        (4_000.0, "1 h 7 min"),
-        (36_000_000.0, "10,000 h"),
+        (3_590.0, "1.0 h"),
+        (4_000.0, "1.1 h"),
+        (36_000_000.0, "10,000.0 h"),
     ],
 )
 def test_durations_are_hours_and_minutes(seconds: float, said: str) -> None:
@@ -108,14 +108,16 @@ def test_the_list_shows_each_time_the_total_and_how_it_came_about(monkeypatch: p
     advice = f"cannot be timed: no similar run is stored for this hardware ({HERE}); --estimate trains a few steps and"
     *runs, closing = listed(*options, "--list")
     assert runs == [f"{soft.name}  to do", f"{lvml.name}  to do"]
-    assert closing == f"2 runs {advice} times them."
+    assert closing == f"2 run(s) {advice} times them."
     monkeypatch.setattr(
         estimate.store, "every", lambda recorded=False: [] if recorded else [stored(soft, {0: [600.0]})]
     )
     *runs, total, closing = listed(*options, "--list")
-    assert runs == [f"{soft.name}  to do  1 h", f"{lvml.name}  to do"]
-    assert total.startswith(f"In total 1 h of training for 1 of 2 runs not stored, one after the other, on {HERE}: est")
-    assert closing == f"1 run {advice} times them."
+    assert runs == [f"{soft.name}  to do  1.0 h", f"{lvml.name}  to do"]
+    assert total.startswith(
+        f"In total 1.0 h of training for 1 of 2 run(s) not stored, one after the other, on {HERE}: est"
+    )
+    assert closing == f"1 run(s) {advice} times them."
 
 
 def timed(monkeypatch: pytest.MonkeyPatch, *given: float) -> list[Any]:
@@ -147,7 +149,7 @@ def test_estimating_times_each_kind_of_run_once_and_trains_nothing_else(
     assert [line.split("  ", 1)[1] for line in lines[:4]] == 2 * ["to do  2 min"] + 2 * ["to do  4 min"]
     assert [lines[0].split()[0], lines[2].split()[0]] == [soft.name, hybrid.name]
     assert lines[4:] == [
-        f"In total 11 min of training for 4 runs not stored, one after the other, on {HERE}: {estimate.NUM_STEPS} "
+        f"In total 11 min of training for 4 run(s) not stored, one after the other, on {HERE}: {estimate.NUM_STEPS} "
         "training steps and one evaluation of each kind of run were timed just now."
     ]
     assert not (tmp_path / "results").exists()
@@ -158,7 +160,7 @@ def test_data_that_are_missing_are_named_and_not_downloaded(tmp_path: Path, monk
     *runs, closing = listed("--dataset", "cifar10", "--paradigms", "soft", "--seeds", "0,1", "--estimate")
     assert [run.split("  ")[1:] for run in runs] == 2 * [["to do"]]
     assert closing == (
-        f"2 runs cannot be timed: dataset='cifar10' is not in '{tmp_path / 'data'}' yet: the first run downloads it."
+        f"2 run(s) cannot be timed: dataset='cifar10' is not in '{tmp_path / 'data'}' yet: the first run downloads it."
     )
 
 

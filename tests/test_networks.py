@@ -167,15 +167,15 @@ def model_of(name: str) -> FCAM:
     return FCAM(focus, classification_network(name, DIGIT, NUM_CLASSES, generator(2), torch.float64))
 
 
-FORM = "write KIND:DEPTHxWIDTH, optionally followed by :batch or :layer, such as mlp:2x64 or mlp:2x64:layer."
+FORM = "write KIND:DEPTHxWIDTH, at most 32x9999, optionally followed by :batch or :layer, such as mlp:2x64 or "
 
 
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
         ("mlp:2", f"focus_network='mlp:2' is not understood: {FORM}"),
-        ("mlp:33x1", "focus_network='mlp:33x1' has depth 33: give at most 32."),
-        ("cnn:1x9000", "focus_network='cnn:1x9000' has width 9000: give at most 8192."),
+        ("mlp:33x1", f"focus_network='mlp:33x1' is not understood: {FORM}"),
+        ("cnn:1x10000", f"focus_network='cnn:1x10000' is not understood: {FORM}"),
         ("digits:2x3", "focus_network='digits:2x3' is unknown: choose one of cifar10, cifar100, digits, mlp, linear, "),
         ("cnn:4x2", "'cnn:4x2' halves pictures 4 times, but 8 x 8 pixels allow only 3: choose a smaller depth."),
         ("cnn:1x2", "'cnn:1x2' needs pictures, but the segments have shape (100,): choose mlp:DEPTHxWIDTH."),

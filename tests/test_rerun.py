@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from click.testing import Result as Answer
 
-from fcamlib import examples, paths, rerun, store
+from fcamlib import checks, notebook, paths, store
 from fcamlib.cli import main
 from fcamlib.config import Grid, SweepGrid
 from fcamlib.errors import UserError
@@ -72,37 +72,19 @@ def test_a_changed_number_or_text_is_found_and_is_status_1(recorded: Path) -> No
         assert f"largest difference {said}; NOT REPRODUCED" in found.output
     blank = np.array([1.0, np.nan])
     for other, apart in ((blank, 0), (np.array([1.0, 2.0]), np.inf), (blank[:1], np.inf), (None, np.inf)):
-        assert rerun._apart(blank, other) == apart
+        assert checks._apart(blank, other) == apart
 
 
-def test_a_record_of_another_instruction_set_is_computed_with_it_where_the_processor_has_it(
-    recorded: Path, monkeypatch: pytest.MonkeyPatch
+def test_with_other_instructions_than_the_records_it_says_so_and_judges_by_the_spread_over_seeds(
+    recorded: Path,
 ) -> None:
-    result = run()
-    keep(result, provenance={**result.summary["provenance"], "cpu_capability": "AVX2"})
-    record: store.Result[Any] = store.every(recorded=True)[0]
-    for sets, by_hand, expected in (
-        (["AVX2", "AVX512"], "AVX512", "AVX2"),
-        (["AVX2", "AVX512"], "avx2", ""),
-        (["AVX2"], "AVX2", ""),
-        ([], "", ""),
-    ):
-        monkeypatch.setattr(rerun, "instruction_sets", lambda sets=sets: sets)
-        monkeypatch.setenv(rerun.CAPABILITY, by_hand)
-        assert rerun.capability(record) == expected
-
-
-def test_without_the_records_instruction_set_it_says_so_and_judges_by_the_spread_over_seeds(
-    recorded: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rerun, "instruction_sets", lambda: [])
     for seed, (shift, reproduced) in enumerate([(1e-4, True), (0.5, False)]):
         result = run(seeds=seed, epochs=2 + seed)
         splits = result.summary["splits"]
         splits["test"]["loss"] += shift
         keep(result, splits=splits, provenance={**result.summary["provenance"], "cpu_capability": "VSX"})
         found = answer(result.config.name)
-        assert "the record with VSX, which this machine lacks" in found.output
+        assert "the record with VSX (ATEN_CPU_CAPABILITY=vsx takes these" in found.output
         assert (found.exit_code == 0) == reproduced == ("NOT REPRODUCED" not in found.output)
 
 
@@ -121,6 +103,6 @@ def test_what_cannot_be_rerun_ends_with_one_sentence(recorded: Path) -> None:
 
 def test_of_a_recorded_seed_but_0_no_example_is_kept_and_the_gallery_says_so(recorded: Path) -> None:
     first, second = store.record(run()), store.record(run(seeds=1))
-    assert examples.gallery([first, second])["alpha"]["soft"].shape == (3, 5) and second.arrays() == {}
-    with pytest.raises(UserError, match=r"^recorded runs keep examples only of seed 0, but these begin with seed 1"):
-        examples.gallery([second])
+    assert notebook.gallery([first, second])["alpha"]["soft"].shape == (3, 5) and second.arrays() == {}
+    with pytest.raises(UserError, match=r"^no example of '.*' is kept, since recorded runs keep those of seed 0 alone"):
+        notebook.gallery([second])

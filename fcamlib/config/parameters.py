@@ -1,42 +1,26 @@
-"""Flat parameters, as users set them in a notebook, a profile or a shell, and the configs made from them.
+"""Flat parameters, as users set them in a notebook, a profile or a shell; the data sources and their defaults.
 
-Each parameter belongs to the task (`num_segments`) or to one of the classes here (`epochs`) and is declared once, with
-range and description. A parameter that is left out takes the default of its data source (`fcamlib.config.defaults`); so
-does one that is 0 or empty, if the source has a default.
+Each parameter belongs to the task (`num_segments`) or to a class of `fcamlib.config.grids` (`epochs`) and is declared
+once, with range and description. A parameter that is left out takes the default of its data source; so does one that is
+0 or empty, if the source has a default. The CIFAR networks are the paper's; sizes and epochs suit a laptop, and the
+paper's own are in notebooks/profiles/paper.yaml.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from pydantic.fields import FieldInfo
 
-from fcamlib.config.results import (
-    COMPARED,
-    Comparison,
-    CrossValidation,
-    Epochs,
-    Model,
-    Optimizer,
-    Phase,
-    Rate,
-    Rates,
-    Run,
-    Schedule,
-    Seeds,
-    Study,
-    Training,
-    checked,
-)
-from fcamlib.config.sources import SOURCES, Source, load_plugins, require_network, written
-from fcamlib.config.tasks import Frozen, Mosaics, Names, Several, Some, Task, as_list, read_yaml, require_distinct
+from fcamlib.config import tasks
+from fcamlib.config.results import checked
+from fcamlib.config.sources import SOURCES, Source, load_plugins, written
+from fcamlib.config.tasks import Frozen, Mosaics, Task, as_list, read_yaml, require_distinct
 from fcamlib.errors import UserError, one_line, shown, unknown_name
-from fcamlib.paradigms import SCHEDULES
 
 log = logging.getLogger(__name__)
 PROFILES = Path("notebooks/profiles")  # profiles that can be given by name, in a source checkout
@@ -107,12 +91,10 @@ class TaskParameters(Parameters):
     command: ClassVar[str]  # the command whose data sources are allowed
     usual: ClassVar[str] = "digits"  # default data source
     own_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # by source, in addition to the source's own
-
     task: Task
 
     @property
     def dataset(self) -> str:
-        """The data source."""
         return self.task.source
 
     @classmethod
@@ -148,7 +130,9 @@ class TaskParameters(Parameters):
         values = cls.defaults(kind)
         for name, value in parameters.items():
             if name not in known and not (name in SOURCES[kind].without and is_empty(value)):
-                raise UserError(cls._foreign(name, dataset, known))
+                if not any(name in cls.known(f"{k}:x" if s.path else k) for k, s in cls.sources().items()):
+                    raise UserError(unknown_name(name, known))
+                raise UserError(f"{name} does not belong to dataset='{shown(dataset)}': leave it out.")
             if name in known and name != "dataset" and not (name in values and is_empty(value, values[name])):
                 values[name] = value
         own = {name: values.pop(name) for name in cls.model_fields if name in values}
@@ -159,182 +143,6 @@ class TaskParameters(Parameters):
         """Fields of the task, including those that follow from other parameters."""
         return fields
 
-    @classmethod
-    def _foreign(cls, name: str, dataset: str, known: Iterable[str]) -> str:
-        """The message for a parameter that the data source does not have."""
-        others = {kind: s for kind, s in cls.sources().items() if name in cls.known(f"{kind}:x" if s.path else kind)}
-        if not others:
-            return unknown_name(name, known)
-        choice = f"leave it out, or choose a dataset that has it ({', '.join(written(others))})"
-        return f"{name} does not belong to dataset='{shown(dataset)}': {choice}."
-
-
-def require_two_phases(switch: int, epochs: int, said: str = "") -> None:
-    """Refuse a switch that leaves one of two phases without an epoch; `said` is the user's parameter."""
-    if not 0 < switch < epochs:
-        said = said or f"switch_epoch={switch}"
-        raise UserError(f"{said} with epochs={epochs} leaves a phase without an epoch: give each at least one.")
-
-
-class Grid(TaskParameters, Training, Optimizer):
-    """A grid of runs: every paradigm with every seed on one task."""
-
-    command: ClassVar[str] = "grid"
-
-    paradigms: Some[Schedule] = Field(
-        COMPARED, description="any of soft, hard, lvml, logit_mixture, hybrid, soft+soft, hard+hard"
-    )
-    seeds: Seeds = Field((0,), description="each draws instances, initial weights and batch order")
-    epochs: Epochs = Field(20, description="epochs of training")
-    switch_epoch: int = Field(0, ge=0, description="hybrid: epochs of its first phase; default half")
-    learning_rates: Rates = Field((0.05,), description="if several, the best on validation data is used")
-    hard_learning_rates: Rates = Field((0.05,), description="learning rates of the hybrid's second phase")
-    search_epochs: int = Field(0, ge=0, description="epochs after which learning rates are compared; default all")
-    focus_network: str = Field("mlp", description="name of the focus network, or mlp:DEPTHxWIDTH")
-    classification_network: str = Field("mlp", description="name of the classification network, or mlp:DEPTHxWIDTH")
-    encoder: str = Field("", description="of text: embedding or transformer; of bags: mlp or none")
-
-    @model_validator(mode="after")
-    def _check(self) -> Any:
-        self.model(self.focus_network, self.classification_network)
-        if self.encoder and self.encoder not in self.task.encoders:
-            raise UserError(f"encoder='{shown(self.encoder)}' is unknown: choose {' or '.join(self.task.encoders)}.")
-        for schedule in self.paradigms:
-            self.phases(schedule)
-        return self
-
-    @property
-    def schedules(self) -> list[str]:
-        """The paradigms with two phases."""
-        return [name for name in self.paradigms if name in SCHEDULES]
-
-    def idle(self) -> Iterable[tuple[str, str]]:
-        if not self.schedules:
-            yield from ((name, "it belongs to the hybrid") for name in ("switch_epoch", "hard_learning_rates"))
-        if max(len(self.learning_rates), len(self.hard_learning_rates)) == 1:
-            yield "search_epochs", "there is only one learning rate"
-        if self.optimizer == "adam":
-            yield "momentum", "it belongs to SGD"
-
-    def configs(self) -> list[Run]:
-        """The runs, paradigm by paradigm, seed by seed."""
-        training, model = self.part(Training), self.model(self.focus_network, self.classification_network)
-        return [
-            Run(data=self.task, model=model, phases=self.phases(paradigm), training=training, seed=seed)
-            for paradigm in self.paradigms
-            for seed in self.seeds
-        ]
-
-    def model(self, focus: str, classifier: str) -> Model:
-        """Networks by name; for text, a transformer gets the smaller focus network by default."""
-        focus = focus or ("text50" if self.encoder == "transformer" else "text200")
-        classifier = classifier or "text200"
-        for name, network in (("focus_network", focus), ("classification_network", classifier)):
-            require_network(name, network, self.task.networks, self.task.shapes)
-        encoder = "" if self.encoder == "none" else self.encoder
-        return Model(focus=focus, classifier=classifier, encoder=encoder)
-
-    def phases(self, schedule: str, share: float = 0.0, rates: tuple[float, ...] = ()) -> tuple[Phase, ...]:
-        """The phases of a schedule, optionally with a given share of epochs in the first, or with given rates."""
-        first_rates, second_rates = rates or self.learning_rates, rates or self.hard_learning_rates
-        if schedule not in SCHEDULES:
-            return (self._phase(schedule, self.epochs, first_rates),)
-        first, second = SCHEDULES[schedule].paradigms
-        switch = round(share * self.epochs) if share else self.switch_epoch or self.epochs // 2
-        require_two_phases(switch, self.epochs, f"soft_shares={share:g}" if share else "")
-        return self._phase(first, switch, first_rates), self._phase(second, self.epochs - switch, second_rates)
-
-    def _phase(self, paradigm: str, epochs: int, rates: tuple[float, ...]) -> Phase:
-        search = min(self.search_epochs, epochs) if len(rates) > 1 else 0
-        return self.part(Phase, paradigm=paradigm, epochs=epochs, learning_rates=rates, search_epochs=search)
-
-
-class StudyGrid(Grid):
-    """A study: every combination of the values in its lists."""
-
-    command: ClassVar[str] = "study"
-    fixed: ClassVar[tuple[str, ...]] = (
-        "focus_network", "classification_network", "encoder", "switch_epoch", "keep", "memory_layout", "paper_split",
-    )  # fmt: skip
-
-    num_segments: Several[Annotated[int, Field(ge=2, le=100_000)]] = Field(
-        (), description="numbers of segments, one task each"
-    )
-    focus_networks: Names = Field((), description="focus networks, such as linear,mlp:1x32,cnn:2x8:layer")
-    classification_networks: Names = Field((), description="classification networks, combined with each focus network")
-    soft_shares: Some[Annotated[float, Field(gt=0, lt=1)]] = Field(
-        (0.5,), description="hybrid: shares of the epochs in its first phase"
-    )
-    each_learning_rate: Several[Rate] = Field(
-        (), description="learning rates to train separately; each replaces the rates of all phases"
-    )
-    evaluate_every: Epochs = Field(1_000_000, description="epochs between evaluations; default: only at phase ends")
-
-    @classmethod
-    def known(cls, dataset: Any = None) -> dict[str, FieldInfo]:
-        known, task = super().known(dataset), find_source(dataset or cls.usual, cls.sources()).task
-        return {name: field for name, field in known.items() if name != "num_segments" or name in task.model_fields}
-
-    @classmethod
-    def _task_fields(cls, fields: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-        numbers = as_list(own.get("num_segments", ()))
-        first = numbers[0] if isinstance(numbers, list | tuple) and numbers else 0
-        return fields | ({"num_segments": first} if first else {})
-
-    @model_validator(mode="after")
-    def _check_study(self) -> Any:
-        self.config()
-        return self
-
-    def idle(self) -> Iterable[tuple[str, str]]:
-        yield from super().idle()
-        if not self.schedules:
-            yield "soft_shares", "it belongs to the hybrid"
-        if self.each_learning_rate:
-            yield from ((f"{which}learning_rates", "each_learning_rate takes its place") for which in ("", "hard_"))
-
-    def config(self, **changed: Any) -> Study:
-        """The study; `changed` overrides parameters, such as `soft_shares=(0.5,)`."""
-        if changed:
-            return self.model_copy(update=changed).config()
-        focus = self.focus_networks or (self.focus_network,)
-        classifiers = self.classification_networks or (self.classification_network,)
-        schedules = [
-            self.phases(paradigm, share, rates)
-            for rates in tuple((rate,) for rate in self.each_learning_rate) or ((),)
-            for paradigm in self.paradigms
-            for share in self.soft_shares
-        ]
-        return Study(
-            tasks=tuple(self.task.model_copy(update={"num_segments": number}) for number in self.num_segments)
-            or (self.task,),
-            models=tuple(self.model(first, second) for first in focus for second in classifiers),
-            schedules=tuple(dict.fromkeys(schedules)),
-            seeds=self.seeds,
-            training=self.part(Training, memory_layout="channels_last"),
-        )
-
-
-class Folds(Parameters, Comparison):
-    """Repeated cross-validation on a user's bags."""
-
-    dataset: str = Field(description="bags:PATH, an .npz file of bags")
-    repeats: int = Field(0, ge=0, le=1_000, description="repeated cross-validations; default the file's, else 5")
-
-    def config(self) -> CrossValidation:
-        """The cross-validation; the default number of repeats is the file's, else 5."""
-        kind, _, path = self.dataset.partition(":")
-        if kind != "bags" or not path:
-            raise UserError(f"dataset='{shown(self.dataset)}' cannot be cross-validated: give bags:PATH.")
-        named, folds = import_module(SOURCES[kind].loader.split(":")[0]).num_repeats_and_folds(self.dataset)
-        if named and self.repeats > named:
-            raise UserError(
-                f"repeats={self.repeats} exceeds the repeats in dataset='{shown(self.dataset)}': give at most {named}."
-            )
-        fingerprint = task_on(self.dataset).fingerprint
-        repeats = self.repeats or named or 5
-        return self.part(CrossValidation, source=self.dataset, fingerprint=fingerprint, repeats=repeats, folds=folds)
-
 
 def profile_file(profile: str) -> Path:
     """The file of a profile given by its name in `PROFILES` or by its path."""
@@ -342,8 +150,8 @@ def profile_file(profile: str) -> Path:
         if path.is_file():
             return path
     known = ", ".join(sorted(path.stem for path in PROFILES.glob("*.yaml")))
-    known = f"choose {known}, or " if known else ""
-    raise UserError(f"the profile '{shown(profile)}' does not exist: {known}give the path of a YAML file.")
+    advice = f"give the path of a YAML file{f', or one of {known}' if known else ''}"
+    raise UserError(f"the profile '{shown(profile)}' does not exist: {advice}.")
 
 
 def grids(path: Path) -> list[dict[str, Any]]:
@@ -355,3 +163,109 @@ def grids(path: Path) -> list[dict[str, Any]]:
     if not contents or not all(isinstance(content, dict) for content in contents):
         raise UserError(f"the profile '{shown(path)}' is not a list of 'name: value' lines.")
     return [{str(name): value for name, value in content.items()} for content in contents]
+
+
+# CIFAR-100's animals and people, the foreground of the paper's experiment
+LIVING = tuple(
+    as_list("""
+    beaver, dolphin, otter, seal, whale, aquarium_fish, flatfish, ray, shark, trout, bee, beetle, butterfly,
+    caterpillar, cockroach, bear, leopard, lion, tiger, wolf, camel, cattle, chimpanzee, elephant, kangaroo, fox,
+    porcupine, possum, raccoon, skunk, crab, lobster, snail, spider, worm, baby, boy, girl, man, woman,
+    crocodile, dinosaur, lizard, snake, turtle, hamster, mouse, rabbit, shrew, squirrel
+    """)
+)
+
+
+def _training(rate: float, hard_rate: float, network: str, **more: Any) -> dict[str, Any]:
+    """Learning rates, networks and other defaults of a source."""
+    rates = {"learning_rates": (rate,), "hard_learning_rates": (hard_rate,)}
+    networks = {"focus_network": network, "classification_network": network}
+    return rates | networks | {"precision": "float32", "memory_layout": "contiguous"} | more
+
+
+_PICTURES = _training(0.05, 0.01, "cifar10", memory_layout="channels_last", epochs=30, batch_size=256) | {
+    "num_train": 10_000, "num_validation": 2_000, "num_test": 10_000, "image_size": 32,
+}  # fmt: skip
+_DIGITS = _training(0.05, 0.05, "digits", memory_layout="channels_last", epochs=20, batch_size=64) | {
+    "num_train": 2_000, "num_validation": 500, "num_test": 2_000, "image_size": 8, "precision": "float64",
+    "foreground": ("0", "1", "2"),
+}  # fmt: skip
+_POSTS = _training(0.1, 0.1, "", epochs=50, batch_size=256, encoder="embedding", max_tokens=512)
+_KEYWORDS = _training(0.03, 0.03, "", epochs=8, batch_size=50, encoder="embedding", precision="float64") | {
+    "num_train": 500, "num_validation": 200, "num_test": 500, "max_tokens": 12,
+}  # fmt: skip
+_MOTIFS = _training(0.05, 0.05, "conv1d", epochs=16, batch_size=30, precision="float64") | {
+    # the best of the rates 0.02, 0.05 and 0.1 on validation series, with seeds 100 to 102
+    "window_length": 24, "num_segments": 5, "num_channels": 2, "num_classes": 3, "noise": 0.6, "distractors": 0.5,
+    "num_train": 300, "num_validation": 100, "num_test": 300,
+}  # fmt: skip
+_CLOUDS = _training(0.02, 0.02, "mlp", epochs=12, batch_size=50, precision="float64") | {
+    # the best of the rates 0.02, 0.05 and 0.1 on validation bags, with seed 100
+    "num_segments": 12, "num_features": 10, "num_classes": 3, "num_train": 400, "num_validation": 150, "num_test": 300,
+}  # fmt: skip
+_SERIES = _training(0.02, 0.01, "conv1d", epochs=30, batch_size=64)
+_BAGS = _training(0.01, 0.01, "mlp", epochs=40, batch_size=16)
+_SCENES = {  # chosen on validation pictures, so that a run takes seconds
+    "num_train": 150, "num_validation": 50, "num_test": 100, "max_objects": 1, "image_size": 56,
+    "min_count": 1, "encoder": "smallcnn", "region_dim": 32, "attention_dim": 16, "embedding_dim": 32,
+    "hidden_dim": 96, "start_state": "zero", "state_sees": "word", "epochs": 9, "switch_epoch": 6,
+    "encoder_learning_rate": 6e-3, "decoder_learning_rate": 6e-3, "later_encoder_learning_rate": 1e-3,
+    "later_decoder_learning_rate": 1e-3, "batch_size": 20, "credit": "rest", "precision": "float64",
+}  # fmt: skip
+_COCO = {  # the paper's, as far as its public scripts state them, where a notebook leaves a parameter at 0 or empty
+    "num_validation": 5_000, "encoder": "features", "epochs": 20, "switch_epoch": 10, "batch_size": 100,
+    "decoder_learning_rate": 1e-3, "later_decoder_learning_rate": 1e-5, "state_sees": "region", "credit": "caption",
+}  # fmt: skip
+
+_ANNOTATORS = ("label", "rationale")
+_NUMBERS = ("num_segments", "num_classes", "num_train", "num_validation", "num_test")
+_MADE_SERIES = (*_NUMBERS, "num_channels", "noise", "distractors")
+_MADE_BAGS = (*_NUMBERS, "num_features", "validation_share")
+_FOLDER = "folder that holds train/<class>/ and test/<class>/ with pictures"
+_POST_FOLDER = "folder that holds dataset.json and post_id_divisions.json"
+_POST_FILE = "file with one JSON object per line, or of a folder with train.jsonl and test.jsonl"
+_COCO_FOLDER = "folder that holds annotations/, train2014/ and val2014/"
+_MOSAICS, _TEXT = "fcamlib.data.mosaics:mosaic_task", "fcamlib.data.text:text_task"
+_CAPTIONS = "fcamlib.data.captions:caption_task"
+
+_POST_FILES, _COCO_FILES = "fcamlib.data.posts:post_files", "fcamlib.data.coco:task_files"
+_PICTURE_FILES = "fcamlib.data.pictures:folder_files"
+_SERIES_TASK, _BAGS_TASK = "fcamlib.data.vectors:series_task", "fcamlib.data.vectors:bags_task"
+
+SOURCES |= {
+    "orthogonal": Source(
+        tasks.Orthogonal, "fcamlib.data.mosaics:orthogonal_task", "the linear orthogonal task",
+        without=("num_validation", "num_test"),
+    ),
+    "digits": Source(tasks.Mosaics, _MOSAICS, "8 x 8 digits that come with scikit-learn", _DIGITS),
+    "cifar10": Source(
+        tasks.Mosaics, _MOSAICS, "CIFAR-10, downloaded", _PICTURES | {"foreground": ("airplane", "automobile", "bird")}
+    ),
+    "cifar100": Source(
+        tasks.Mosaics, _MOSAICS, "CIFAR-100, downloaded",
+        _PICTURES | {"foreground": LIVING, "focus_network": "cifar100", "classification_network": "cifar100"},
+    ),
+    "folder": Source(tasks.Mosaics, _MOSAICS, "your own pictures", _PICTURES, _FOLDER, False, _PICTURE_FILES),
+    "keywords": Source(tasks.Text, _TEXT, "generated posts", _KEYWORDS, without=_ANNOTATORS),
+    "hatexplain": Source(tasks.Text, _TEXT, "HateXplain, downloaded", _POSTS, _POST_FOLDER, True, _POST_FILES),
+    "text": Source(tasks.Text, _TEXT, "your own posts", _POSTS, _POST_FILE, files=_POST_FILES, without=_ANNOTATORS),
+    "motifs": Source(tasks.Series, _SERIES_TASK, "generated time series", _MOTIFS),
+    "series": Source(
+        tasks.Series, _SERIES_TASK, "your own time series", _SERIES, "file of series (.npz)", without=_MADE_SERIES
+    ),
+    "clouds": Source(tasks.Bags, _BAGS_TASK, "generated bags", _CLOUDS, without=("repeat", "fold", "validation_share")),
+    "bags": Source(tasks.Bags, _BAGS_TASK, "your own bags", _BAGS, "file of bags (.npz)", without=_MADE_BAGS),
+    "scenes": Source(tasks.Scenes, _CAPTIONS, "generated pictures with captions", _SCENES),
+    "coco": Source(tasks.Coco, _CAPTIONS, "COCO 2014, or data in its layout", _COCO, _COCO_FOLDER, True, _COCO_FILES),
+}  # fmt: skip
+
+_FOCUS: dict[str, Any] = {  # a sweep does not use validation or test data; the rates and epochs are the paper's
+    "num_validation": 1, "num_test": 1, "epochs": 100, "soft_learning_rate": 0.004, "lvml_learning_rate": 0.004,
+    "hard_learning_rate": 0.01,
+}  # fmt: skip
+SWEEPS: dict[str, dict[str, Any]] = {  # other defaults are the paper's
+    "orthogonal": {"precision": "float64", "initial": "zero"},
+    "digits": _FOCUS
+    | {"epochs": 40, "soft_learning_rate": 0.02, "hard_learning_rate": 0.05, "lvml_learning_rate": 0.02},
+    **dict.fromkeys(("cifar10", "cifar100", "folder"), _FOCUS),
+}  # fmt: skip

@@ -11,11 +11,11 @@ from importlib.util import find_spec
 from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, ValidationError, model_serializer
+from pydantic import AfterValidator, Field, ValidationError, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
 
 from fcamlib.config.sources import load_plugins, portable_source, short_source
-from fcamlib.config.tasks import Frozen, Some, task_of
+from fcamlib.config.tasks import AnyTask, Frozen, Some, Words
 from fcamlib.errors import UserError, explain
 from fcamlib.paradigms import PAPER, PARADIGMS, SCHEDULES
 
@@ -44,7 +44,6 @@ def among(names: Callable[[], Iterable[str]]) -> AfterValidator:
 Paradigm = Annotated[str, among(lambda: PARADIGMS)]
 Schedule = Annotated[str, among(lambda: (*PARADIGMS, *SCHEDULES))]
 Method = Annotated[str, among(lambda: METHODS)]
-GridTask = Annotated[Any, task_of("grid")]
 Precision = Literal["float64", "float32", "tfloat32", "bfloat16"]
 Layout = Literal["channels_last", "contiguous"]
 Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -57,8 +56,6 @@ RateOrNone = Annotated[float, Field(ge=0, le=100)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Seeds = Some[Seed]
 Rates = Some[Rate]
-
-# --- training ---------------------------------------------------------------------------------------------------------
 
 
 class Momentum(Frozen):
@@ -83,7 +80,6 @@ class Phase(Optimizer):
 
     @property
     def compared_after(self) -> int:
-        """Epochs after which learning rates are compared."""
         return min(self.search_epochs, self.epochs) or self.epochs
 
     def is_measured(self, epoch: int, evaluate_every: int) -> bool:
@@ -137,20 +133,13 @@ class Comparison(Frozen):
     batch_size: BatchSize = Field(16, description="bags per step")
 
 
-# --- configs of stored results ----------------------------------------------------------------------------------------
-
-
 KINDS: dict[Any, type[Config]] = {}  # field `kind` -> class of a config.json
 
 
 class Config(Frozen):
-    """Base of the configs that define stored results.
+    """Base of the configs that define stored results; a field `kind` (none: `Run`) gives the class to `read`."""
 
-    A class other than `Run` has a field `kind: Literal["..."] = "..."`, by which `read` finds it. `compute` names the
-    function that computes the result, "module:function"; it is imported when called.
-    """
-
-    compute: ClassVar[str]
+    compute: ClassVar[str]  # "module:function" that computes the result, imported when called
     label: ClassVar[str]  # readable part of the name, with {0} for the config
     group: ClassVar[str] = "runs"  # title of its kind in `fcam list`
 
@@ -173,7 +162,7 @@ class Config(Frozen):
     @property
     @abstractmethod
     def steps(self) -> int:
-        """Number of epochs or trainings in the computation."""
+        """Number of epochs, or of trainings, in the computation."""
 
     @property
     def portable(self) -> Any:
@@ -190,7 +179,7 @@ class Run(Config):
 
     compute: ClassVar[str] = "fcamlib.running:run"
     label: ClassVar[str] = "{0.data.slug}-{0.paradigm}-s{0.seed}"
-    data: GridTask
+    data: AnyTask
     model: Model
     phases: Some[Phase]
     training: Training = Training()
@@ -204,12 +193,11 @@ class Run(Config):
 
     @property
     def aggregation(self) -> str:
-        """Prediction rule of the trained model: the paradigm of its last phase."""
+        """Prediction rule of the trained model."""
         return self.phases[-1].paradigm
 
     @property
     def steps(self) -> int:
-        """Epochs of all phases."""
         return sum(phase.steps for phase in self.phases)
 
 
@@ -217,10 +205,10 @@ class Study(Config):
     """Every task with every model, schedule and seed, kept as one table."""
 
     compute: ClassVar[str] = "fcamlib.running:study"
-    label: ClassVar[str] = "study-{0.tasks[0].slug}-{0.shape}"
+    label: ClassVar[str] = "study-{0.tasks[0].slug}-{0.shape}"  # with the numbers of settings and seeds
     group: ClassVar[str] = "studies"
     kind: Literal["study"] = "study"
-    tasks: Some[GridTask] = Field(description="data sets for training and testing")
+    tasks: Some[AnyTask] = Field(description="data sets for training and testing")
     models: Some[Model] = Field(description="focus and classification networks")
     schedules: Some[tuple[Phase, ...]] = Field(description="phases of training")
     seeds: Seeds = Field(description="each draws data, initial weights and batch order")
@@ -228,8 +216,7 @@ class Study(Config):
 
     @property
     def shape(self) -> str:
-        """Number of settings and seeds."""
-        return f"{len(self.tasks) * len(self.models) * len(self.schedules)}x{len(self.seeds)}"
+        return f"{self.steps // len(self.seeds)}x{len(self.seeds)}"
 
     def runs(self) -> Iterator[Run]:
         """The runs, grouped by data."""
@@ -238,8 +225,7 @@ class Study(Config):
 
     @property
     def steps(self) -> int:
-        """Trainings."""
-        return sum(1 for _ in product(self.tasks, self.seeds, self.models, self.schedules))
+        return len(self.tasks) * len(self.models) * len(self.schedules) * len(self.seeds)
 
 
 class CrossValidation(Config, Comparison):
@@ -261,19 +247,117 @@ class CrossValidation(Config, Comparison):
     threads: Threads = 1
 
     @property
-    def portable(self) -> Any:
-        """The same config without the path of the data source."""
-        return self.model_copy(update={"source": portable_source(self.source)})
-
-    @property
     def slug(self) -> str:
-        """The data in the name of a result."""
         return short_source(self.source)
 
     @property
+    def portable(self) -> Any:
+        return self.model_copy(update={"source": portable_source(self.source)})
+
+    @property
     def steps(self) -> int:
-        """Trainings."""
         return self.repeats * self.folds * len(self.methods)
+
+
+class CaptionPhase(Frozen):
+    """A phase of training with one loss, a fresh optimiser (Adam) and a fresh baseline."""
+
+    paradigm: Literal["soft", "hard"] = Field(description="soft, or hard by REINFORCE")
+    epochs: Epochs = Field(description="passes over the training captions")
+    encoder_learning_rate: RateOrNone = Field(description="of the encoder; unused with frozen features")
+    decoder_learning_rate: Rate = Field(description="of all other weights")
+
+    @property
+    def steps(self) -> int:
+        return self.epochs
+
+
+class CaptionModel(Frozen):
+    """Sizes of encoder and decoder; the defaults are the paper's. Source: arXiv 2307.13421, experiments on MSCOCO."""
+
+    encoder: Literal["smallcnn", "features"] = Field("features", description="smallcnn, or frozen features")
+    region_dim: Layer = Field(512, description="features of a smallcnn region")
+    attention_dim: Layer = Field(256, description="units of additive attention")
+    embedding_dim: Layer = Field(512, description="features of a word")
+    hidden_dim: Layer = Field(512, description="units of the LSTM")
+    state_sees: Literal["region", "word"] = Field("region", description="LSTM input: word and region, or only the word")
+    start_state: Literal["zero", "mean"] = Field("mean", description="initial state; mean: of the regions")
+
+
+class CaptionTraining(Computing):
+    """Training and decoding of a captioning model."""
+
+    batch_size: BatchSize = Field(100, description="captions per step")
+    gradient_clip: float = Field(5.0, gt=0, description="largest norm of the gradient of all weights")
+    teacher_forcing: Share = Field(1.0, description="probability that a step reads the given word")
+    baseline_momentum: float = Field(0.9, ge=0, lt=1, description="of the reward baseline, a moving average")
+    credit: Literal["caption", "rest"] = Field("caption", description="a region's reward: whole caption or rest of it")
+    entropy_weight: RateOrNone = Field(0.0, description="weight of attention's entropy in the hard loss")
+    max_words: Words = Field(15, description="most words of a decoded caption")
+
+
+class CaptionRun(Config):
+    """One training of a captioning model."""
+
+    compute: ClassVar[str] = "fcamlib.captioning.training:compute"
+    label: ClassVar[str] = "captions-{0.data.slug}-{0.paradigm}-s{0.seed}"
+    group: ClassVar[str] = "captions"
+    kind: Literal["captions"] = "captions"
+    data: AnyTask
+    model: CaptionModel
+    phases: Some[CaptionPhase]
+    training: CaptionTraining = CaptionTraining()
+    seed: Seed = Field(description="draws weights, batches and regions, and the pictures of scenes")
+
+    @property
+    def paradigm(self) -> str:
+        """Name of the schedule; two phases with the same loss are named once."""
+        names = dict.fromkeys(phase.paradigm for phase in self.phases)
+        return "hybrid" if tuple(names) == SCHEDULES["hybrid"].paradigms else "+".join(names)
+
+    @property
+    def steps(self) -> int:
+        return sum(phase.epochs for phase in self.phases)
+
+    @property
+    def prefix(self) -> CaptionRun | None:
+        """The run of all phases but the last, from whose weights this one continues; None for a single phase."""
+        return self.model_copy(update={"phases": self.phases[:-1]}) if len(self.phases) > 1 else None
+
+
+class FixedFocus(Momentum):
+    """Training at fixed attention weights."""
+
+    paradigms: Some[Literal["soft", "hard", "lvml"]] = Field(
+        ("soft", "hard", "lvml"), description="any of soft, hard, lvml"
+    )
+    alphas: Some[Share] = Field((0.2, 0.4, 0.6, 0.8, 1.0), description="attention weights of the foreground, 0 to 1")
+    seeds: Seeds = Field((0,), description="each draws data, initial weights and batch order")
+    epochs: Epochs = Field(100, description="epochs of training")
+    initial: Literal["zero", "random"] = Field("random", description="initial weights: zero or random")
+
+
+class Sweep(Config, FixedFocus):
+    """The classification model trained for every fixed attention weight, paradigm and seed."""
+
+    compute: ClassVar[str] = "fcamlib.theory.sweep:compute"
+    label: ClassVar[str] = "fixed-focus-{0.data.slug}"
+    group: ClassVar[str] = "fixed-focus sweeps"
+    kind: Literal["fixed_focus"] = "fixed_focus"
+    data: AnyTask
+    classifier: str = Field(description="classification network")
+    learning_rates: Rates = Field(description="one rate per paradigm, in their order")
+    training: Training = Training()
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Any:
+        if (given := len(self.learning_rates)) != (needed := len(self.paradigms)):
+            raise UserError(f"learning_rates has {given} values for {needed} paradigms: give one for each.")
+        return self
+
+    @property
+    def steps(self) -> int:
+        return self.epochs
 
 
 def read(content: bytes) -> Config:

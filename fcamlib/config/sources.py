@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fcamlib import paths
 from fcamlib.errors import DataError, UserError, shown
@@ -65,9 +65,9 @@ def written(kinds: Mapping[str, Source]) -> list[str]:
 def portable_source(source: str) -> str:
     """The data source without the machine-specific part of its path."""
     kind, colon, path = source.partition(":")
-    if kind == "hatexplain":  # the same data set wherever it is stored; the fingerprint identifies it
+    if not colon or kind == "hatexplain":  # the same data set wherever it is stored; the fingerprint identifies it
         return kind
-    return f"{kind}:{Path(path).name}" if colon else source
+    return f"{kind}:{Path(path).name}"
 
 
 def short_source(source: str) -> str:
@@ -81,38 +81,31 @@ def short_source(source: str) -> str:
 
 
 def source_path(source: str) -> Path:
-    """The file or folder of a `kind:PATH` source: PATH itself, or PATH (without one, the kind) in the data folder.
-
-    Raises `DataError` with one sentence if neither exists.
-    """
+    """The file or folder of a `kind:PATH` source: PATH itself, or PATH (without one, the kind) in the data folder."""
     kind, colon, path = source.partition(":")
     if not colon:
         return paths.data_dir() / kind
     what = SOURCES[kind].path if kind in SOURCES else "file or folder"
-    is_folder = what.startswith("folder")
     try:
         given = Path(path).expanduser()
         candidates = [given] if given.is_absolute() else [Path.cwd() / given, paths.data_dir() / given]
         if not given.is_absolute():  # such as bags/musk1.npz, which a record names by its file alone
             candidates += sorted(paths.data_dir().glob(f"*/{glob.escape(given.name)}"))
-        found = [place for place in candidates if (place.is_dir() if is_folder else place.exists())]
+        found = [place for place in candidates if (place.is_dir() if what.startswith("folder") else place.exists())]
     except (OSError, RuntimeError, ValueError) as error:  # a name too long, an unknown ~user, a NUL in the name
         raise DataError(f"dataset='{shown(source)}' does not name a valid path ({error}).") from None
     if found:
         return found[0]
     looked = " nor ".join(f"'{shown(place)}'" for place in candidates)
-    raise DataError(
-        f"dataset='{shown(source)}': there is no {'folder' if is_folder else 'file'} {looked}; give the path of a "
-        f"{what}, or set FCAM_DATA to the folder around it."
-    )
+    advice = f"give the path of a {what}, or set FCAM_DATA to the folder around it"
+    raise DataError(f"dataset='{shown(source)}': there is no {what.split()[0]} {looked}; {advice}.")
 
 
 OUTSIDE: list[str] = []  # networks added by `fcamlib.networks.register`, allowed with every task
-_SHAPE = re.compile(r"(mlp|cnn):([1-9]\d{0,5})x([1-9]\d{0,5})(?::(batch|layer))?")
+_SHAPE = re.compile(r"(mlp|cnn):([1-9]|[12]\d|3[0-2])x([1-9]\d{0,3})(?::(batch|layer))?")  # one spelling each
 
 
-@dataclass(frozen=True)
-class NetworkShape:
+class NetworkShape(NamedTuple):
     """A parsed name such as `mlp:2x64:layer`: `depth` hidden layers of `width` units or filters, normalised."""
 
     kind: str
@@ -125,12 +118,9 @@ def network_shape(name: str, field: str = "network") -> NetworkShape:
     """Parse depth, width and normalisation from a name; `UserError` if it is invalid."""
     found = _SHAPE.fullmatch(name)
     if found is None:
-        form = "write KIND:DEPTHxWIDTH, optionally followed by :batch or :layer"
+        form = "write KIND:DEPTHxWIDTH, at most 32x9999, optionally followed by :batch or :layer"
         raise UserError(f"{field}='{shown(name)}' is not understood: {form}, such as mlp:2x64 or mlp:2x64:layer.")
-    kind, depth, width, norm = found.groups(default="")
-    for word, value, most in (("depth", int(depth), 32), ("width", int(width), 8_192)):
-        if value > most:
-            raise UserError(f"{field}='{name}' has {word} {value}: give at most {most}.")
+    kind, depth, width, norm = found.groups("")
     return NetworkShape(kind, int(depth), int(width), norm)
 
 
@@ -139,9 +129,6 @@ def require_network(field: str, name: str, known: Sequence[str], shapes: Sequenc
     kind, colon, _ = name.partition(":")
     if colon and kind in shapes:
         network_shape(name, field)
-    elif name not in (*known, *OUTSIDE):
-        forms = " or ".join(f"{kind}:DEPTHxWIDTH" for kind in shapes)
-        names = ", ".join(dict.fromkeys([*known, *OUTSIDE]))
-        raise UserError(
-            f"{field}='{shown(name)}' is unknown: choose one of {names}, or {forms}, such as {shapes[0]}:2x64."
-        )
+    elif name not in (names := [*known, *OUTSIDE]):
+        names += [f"{kind}:DEPTHxWIDTH" for kind in shapes]
+        raise UserError(f"{field}='{shown(name)}' is unknown: choose one of {', '.join(names)}, such as mlp:2x64.")

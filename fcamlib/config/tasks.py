@@ -16,27 +16,17 @@ from fcamlib.config.sources import SOURCES, load_plugins, portable_source, short
 from fcamlib.errors import UserError, explain, shown
 
 LONGEST_TEXT = 1_000_000  # limit of characters in a YAML text
-DEEPEST = 20  # limit of nested lists and mappings
 
 
 class _Reader(yaml.BaseLoader):
-    """YAML with text values, without aliases, deep nesting and repeated names."""
-
-    depth = 0
+    """YAML with text values, since a class may be called 01 or no; without aliases and repeated names."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Read one node of the document."""
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("aliases (*name) are not read")
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise yaml.YAMLError(f"it is nested more than {DEEPEST} deep")
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        """Read a mapping."""
         names = [key.value for key, _ in node.value]
         if twice := [name for name in names if names.count(name) > 1]:
             raise yaml.YAMLError(f"it names {shown(twice[0])} twice: give it once")
@@ -44,11 +34,13 @@ class _Reader(yaml.BaseLoader):
 
 
 def read_yaml(text: str) -> list[Any]:
-    """The documents of a YAML text, with values as text, since a class may be called 01 or no. Raises `ValueError`."""
+    """The documents of a YAML text, with values as text. Raises `ValueError`."""
     if len(text) > LONGEST_TEXT:
         raise ValueError(f"it is longer than {LONGEST_TEXT:,} characters")
     try:
         return list(yaml.load_all(text, _Reader))
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
     except (yaml.YAMLError, TypeError, AttributeError) as error:
         raise ValueError(shown(" ".join(str(error).split()))) from None
 
@@ -88,21 +80,14 @@ def require_distinct(model: BaseModel) -> None:
 
 
 class Task(Frozen):
-    """A data source, and how instances are made from it.
+    """A data source, and how instances are made from it."""
 
-    Subclasses outside this package add fields and are registered with `fcamlib.config.register_source`.
-    """
-
-    commands: ClassVar[tuple[str, ...]] = (
-        "grid",
-        "study",
-    )  # whose parameters include the task: grid, study, sweep, caption
+    commands: ClassVar[tuple[str, ...]] = ("grid", "study")  # whose parameters include the task
     noun: ClassVar[str] = "instances"
     networks: ClassVar[tuple[str, ...]] = ("mlp", "linear")  # networks that fit, by name
     shapes: ClassVar[tuple[str, ...]] = ("mlp",)  # networks that fit, by depth and width
     encoders: ClassVar[tuple[str, ...]] = ()
     generated: ClassVar[dict[str, dict[str, int]]] = {}  # kind of source -> least sizes; they are 0 for a user's file
-
     source: str = Field(max_length=4_096, description="name of the data source, or kind:PATH")
     fingerprint: str = Field("", description="sha256 of the user's own data")
 
@@ -113,7 +98,7 @@ class Task(Frozen):
 
     @property
     def portable(self) -> Any:
-        """The same task without machine-specific paths: a user's data are identified by name and content."""
+        """The same task without machine-specific paths: the fingerprint identifies files by content."""
         return self.model_copy(update={"source": portable_source(self.source)})
 
     @property
@@ -158,7 +143,6 @@ class Mosaics(Task):
     noun: ClassVar[str] = "mosaics"
     networks: ClassVar[tuple[str, ...]] = ("cifar10", "cifar100", "digits", "mlp", "linear")
     shapes: ClassVar[tuple[str, ...]] = ("mlp", "cnn")
-
     foreground: Names = Field((), description="classes that decide the label, comma-separated")
     background: Names = Field((), description="classes of the other segments; empty means all others")
     num_segments: int = Field(5, ge=2, le=100_000, description="segments of a mosaic, one of them foreground")
@@ -171,16 +155,12 @@ class Mosaics(Task):
     @model_validator(mode="after")
     def _check_classes(self) -> Any:
         if not self.foreground:
-            raise UserError(
-                f"foreground is empty: dataset='{shown(self.source)}' needs the classes that decide the label, "
-                "such as foreground=cat,dog."
-            )
+            needed = "needs the classes that decide the label, such as foreground=cat,dog"
+            raise UserError(f"foreground is empty: dataset='{shown(self.source)}' {needed}.")
         if len(self.foreground) == 1:
             raise UserError(f"foreground={shown(self.foreground[0])} is one class: name at least two.")
         if both := sorted(set(self.foreground) & set(self.background)):
-            raise UserError(
-                f"background names '{shown(both[0])}', which is also foreground: a class can be only one of them."
-            )
+            raise UserError(f"background names '{shown(both[0])}', which is also foreground: choose one of them.")
         return self
 
 
@@ -198,7 +178,6 @@ class Text(Splits):
     noun: ClassVar[str] = "posts"
     networks: ClassVar[tuple[str, ...]] = ("text200", "text50", "mlp", "linear")
     encoders: ClassVar[tuple[str, ...]] = ("embedding", "transformer")
-
     max_tokens: int = Field(512, ge=4, le=100_000, description="words kept of a post, from its start")
     label: Literal["majority", "first"] = Field("majority", description="HateXplain: majority or first annotator")
     rationale: Literal["union", "majority", "first"] = Field(
@@ -218,7 +197,6 @@ class Series(Splits):
     noun: ClassVar[str] = "series"
     networks: ClassVar[tuple[str, ...]] = ("conv1d", "mlp", "linear")
     generated: ClassVar[dict[str, dict[str, int]]] = {"motifs": _LEAST | {"num_channels": 1, "window_length": 8}}
-
     window_length: Size = Field(0, description="samples per window; 0: the file holds windows")
     num_segments: Size = Field(0, description="windows of a series, one of them foreground")
     num_channels: int = Field(0, ge=0, le=10_000, description="channels of a series")
@@ -241,7 +219,6 @@ class Bags(Splits):
     noun: ClassVar[str] = "bags"
     encoders: ClassVar[tuple[str, ...]] = ("mlp", "none")
     generated: ClassVar[dict[str, dict[str, int]]] = {"clouds": _LEAST | {"num_features": 2}}
-
     repeat: int = Field(0, ge=0, le=10_000, description="which of the repeated cross-validations")
     fold: int = Field(0, ge=0, le=10_000, description="test fold")
     validation_share: float = Field(0.2, gt=0, lt=1, description="share of the training bags held out")
@@ -264,7 +241,6 @@ class Orthogonal(Task):
 
     commands: ClassVar[tuple[str, ...]] = ("sweep",)
     networks: ClassVar[tuple[str, ...]] = Mosaics.networks
-
     source: Literal["orthogonal"] = "orthogonal"
     fingerprint: Literal[""] = ""
     num_segments: int = Field(20, ge=2, le=100_000, description="segments of an instance, the first one foreground")
@@ -285,7 +261,6 @@ class Scenes(Task):
 
     commands: ClassVar[tuple[str, ...]] = ("caption",)
     noun: ClassVar[str] = "pictures"
-
     source: Literal["scenes"] = "scenes"
     fingerprint: str = Field("", description="always empty: the other fields and the seed determine the data")
     num_train: int = Field(1_000, ge=1, le=1_000_000, description="training pictures, five captions each")
@@ -302,7 +277,6 @@ class Coco(Task):
 
     commands: ClassVar[tuple[str, ...]] = ("caption",)
     noun: ClassVar[str] = "pictures"
-
     source: str = Field("coco", max_length=4_096, pattern=r"^coco(:.+)?$", description="coco or coco:PATH")
     fingerprint: str = Field("", description="sha256 over annotations, pictures, word table and weights")
     num_train: CountOrAll = Field(0, description="training pictures; 0 means all not held out")
@@ -321,25 +295,21 @@ class Coco(Task):
 
     @property
     def portable(self) -> Any:
-        """The same task without machine-specific paths: the fingerprint identifies files by content."""
         names = {name: Path(getattr(self, name)).name for name in ("words", "weights")}
         return self.model_copy(update={"source": portable_source(self.source), **names})
 
 
-def task_of(command: str) -> BeforeValidator:
-    """Validator of a field that holds a task of a command; the task's class follows from its source."""
-
-    def read(value: Any, info: Any) -> Any:
-        if not isinstance(value, Task):
-            load_plugins()
-            kind = str(value.get("source", "orthogonal")).split(":", 1)[0] if isinstance(value, dict) else ""
-            model = SOURCES[kind].task if kind in SOURCES else Mosaics
-            try:
-                value = model.model_validate(value)
-            except ValidationError as error:
-                raise UserError(explain(error, model, within=f"{info.field_name}.")) from None
-        if command not in value.commands:
-            raise UserError(f"{info.field_name}.source='{shown(value.source)}' is data of `fcam {value.commands[0]}`.")
+def read_task(value: Any, info: Any) -> Any:
+    """A task from a config.json; its class follows from its source."""
+    if isinstance(value, Task):
         return value
+    load_plugins()
+    kind = str(value.get("source", "orthogonal")).split(":", 1)[0] if isinstance(value, dict) else ""
+    model = SOURCES[kind].task if kind in SOURCES else Mosaics
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise UserError(explain(error, model, within=f"{info.field_name}.")) from None
 
-    return BeforeValidator(read)
+
+AnyTask = Annotated[Any, BeforeValidator(read_task)]

@@ -13,7 +13,7 @@ from pandas.testing import assert_frame_equal
 from safetensors.torch import load_file
 from small_captions import SMALL, config, model_of, small_task
 
-from fcamlib import examples, plots, store, tables
+from fcamlib import notebook, plots, store, tables
 from fcamlib.captioning import training as caption_training
 from fcamlib.captioning.evaluation import CaptionEvaluator
 from fcamlib.captioning.training import CaptionTrainer
@@ -135,7 +135,7 @@ def test_frozen_features_of_a_folder_in_the_layout_of_coco(
     assert kept["alpha"].shape[::2] == (6, 16) and "picture" not in kept and not kept["box"].size, "copied"
     assert not any(name.startswith("encoder") for name in load_file(finished.folder / "model.safetensors"))
     assert finished.summary["splits"]["test"]["n"] == 7 and finished.summary["splits"]["test"]["n_objects"] > 0
-    plots.word_attention(**examples.captions([finished], 0))
+    plots.word_attention(**notebook.captions([finished], 0))
 
 
 def test_tables_and_figures_are_made_of_runs(finished: list[store.Result]) -> None:
@@ -157,7 +157,7 @@ def test_tables_and_figures_are_made_of_runs(finished: list[store.Result]) -> No
     switch = tables.switch_epoch([run for run in runs if run.config.paradigm == "soft"])
     assert switch == tables.switch_epoch(runs) == 1, "every captioning run has two phases"
     plots.caption_curves(frame, switch)
-    shown = examples.captions(runs, 1)
+    shown = notebook.captions(runs, 1)
     assert list(shown["examples"]) == ["soft", "hard", "hybrid"]
     words = shown["examples"]["hard"].words
     assert "<end>" not in words and len(shown["examples"]["hard"].alpha) == len(words)

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from fcamlib.config import Mosaics
-from fcamlib.config.defaults import LIVING
+from fcamlib.config.parameters import LIVING
 from fcamlib.data import files, pictures
 from fcamlib.data.files import content_hash
 from fcamlib.data.mosaics import mosaic_task

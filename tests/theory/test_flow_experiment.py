@@ -84,7 +84,6 @@ def test_hybrid_wins_in_both_for_a_window_of_switches() -> None:
         ({"num_segments": "[20, 1]"}, "num_segments='1' is not allowed: give 2 or more"),
         ({"num_classes": [20]}, "num_classes has 1 values and num_segments 2: give one for each setting."),
         ({"num_segments": [1000, 20]}, "too large to train"),
-        ({"num_segments": [5, 5], "num_classes": [3, 3], "end_times": [9, 9]}, "contain a setting twice: give each"),
     ],
 )
 def test_wrong_parameters_are_refused_in_one_sentence(given: dict[str, Any], said: str) -> None:

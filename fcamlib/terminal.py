@@ -1,0 +1,126 @@
+"""The command line's options, made from parameter fields; its progress bar; results in words or as a line of JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, get_origin
+
+import click
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from fcamlib.config import Config, Parameters, Sweep, TaskParameters, written
+
+if TYPE_CHECKING:
+    from fcamlib.store import Progress, Result, Row
+
+METAVARS: dict[Any, str] = {int: "N", float: "X", bool: "true|false"}
+ONE_RUN = {"paradigms": "paradigm", "seeds": "seed"}  # names of the options in `fcam run`, which takes one of each
+MEASURES = {"accuracy": "test accuracy", "focus_accuracy": "focus accuracy", "saif": "SAIF"}
+OF_CAPTIONS = {"bleu1": "BLEU-1", "bleu4": "BLEU-4", "a_z": "a_z", "s_y": "s_y", "saif": "SAIF"}
+
+
+def known_of(model: type[Parameters]) -> dict[str, dict[str, FieldInfo]]:
+    """The parameters of each data source."""
+    if not issubclass(model, TaskParameters):
+        return {"": dict(model.model_fields)}
+    return {kind: model.known(f"{kind}:x" if source.path else kind) for kind, source in model.sources().items()}
+
+
+def default_of(model: type[Parameters], name: str) -> str:
+    """The default value; if data sources have their own, the first source's."""
+    own = model.defaults if issubclass(model, TaskParameters) else lambda _: {}
+    found = {kind: own(kind).get(name, known[name].default) for kind, known in known_of(model).items() if name in known}
+    kind, value = next(((kind, value) for kind, value in found.items() if written_out(value)), ("", ""))
+    return written_out(value) + (f" for {kind}" if value and len(set(found.values())) > 1 else "")
+
+
+def written_out(value: Any) -> str:
+    """A default as a user would write it; empty if there is none."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value in (0, "", ()) or value is PydanticUndefined:
+        return ""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def option(model: type[Parameters], name: str, field: FieldInfo, one: bool) -> click.Option:
+    """The option for a parameter, as text; with `one`, it takes a single paradigm or seed."""
+    about, _, default = (field.description or "").partition("; default ")
+    default, annotation = default or default_of(model, name), field.annotation
+    if name == "dataset" and issubclass(model, TaskParameters):
+        about, default = f"one of {', '.join(written(model.sources()))}", model.usual
+    kind = "A,B,..." if get_origin(annotation) is tuple else METAVARS.get(annotation)
+    names = [name, ONE_RUN.get(name, name)]
+    if one and name in ONE_RUN:
+        names, kind, default = names[1:], {"seeds": "N"}.get(name), {"paradigms": "hybrid", "seeds": "0"}[name]
+    flags = dict.fromkeys(f"--{each.replace('_', '-')}" for each in names)
+    text = about + (f"  [default: {default}]" if default else "")
+    return click.Option([*flags, name], metavar=kind or "NAME", help=text)
+
+
+@contextmanager
+def bar(config: Config) -> Iterator[Progress | None]:
+    """A progress bar of epochs or trainings on standard error; None without a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    click.echo(config.name, err=True)
+    options: dict[str, Any] = {"length": config.steps, "show_pos": True, "file": sys.stderr, "width": 16}
+    with click.progressbar(label="training", item_show_func=described, **options) as shown:
+        # a resumed run begins at a later epoch
+        yield lambda row: shown.update(max(1, row.get("epoch", 0) - shown.pos), row)
+
+
+def described(row: Row | None) -> str:
+    """A row in a few words, such as "soft 0.05 accuracy 0.931"."""
+    known: dict[str, Any] = {name: value for name, value in (row or {}).items() if isinstance(value, str | float)}
+    words = [f"{known[name]:g}" if name == "learning_rate" else known[name]
+             for name in ("paradigm", "method", "learning_rate") if name in known]  # fmt: skip
+    measures = ("validation_accuracy", "accuracy", "train_accuracy", "train_loss", "loss")
+    words += [f"{name.rsplit('_', 1)[-1]} {known[name]:.3f}" for name in measures if name in known][:1]
+    return " ".join(words)
+
+
+def as_line_of_json(result: Result) -> str:
+    """Name, folder and summary; for tables, the rows (of a sweep, those of the last epoch)."""
+    content = {"name": result.folder.name, "folder": str(result.folder)}
+    if "splits" in result.summary:
+        return json.dumps(content | result.summary)
+    rows, name = result.history, "rows"
+    if isinstance(result.config, Sweep):
+        rows, name = rows[rows["epoch"] == result.config.epochs], "last"
+    return json.dumps(content | {name: json.loads(rows.to_json(orient="records"))})
+
+
+def counts(test: Mapping[str, Any]) -> str:
+    """Numbers of instances: accuracy and BLEU cover all, focus and SAIF those with a known foreground."""
+    if "n_objects" in test:
+        return f"n = {test['n']} pictures, {test['n_objects']} objects"
+    known = test.get("n_foreground", test["n"])
+    return f"n = {test['n']}" + (f", {known} with foreground" if known < test["n"] else "")
+
+
+def in_words(result: Result) -> str:
+    """The test measures of a run, or a table for results with many trainings."""
+    config, where = result.config, f"in {result.folder}"
+    if test := result.summary.get("splits", {}).get("test"):
+        titles = OF_CAPTIONS if "bleu4" in test else MEASURES
+        found = ", ".join(f"{title} {test[name]:.3f}" for name, title in titles.items() if name in test)
+        return f"{config.name}: {found} ({counts(test)}), {where}"
+    from fcamlib.tables import METRICS, TRUTHLESS, frame, means
+
+    if isinstance(config, Sweep):
+        last = result.history[result.history["epoch"] == config.epochs]
+        table = last.groupby(["paradigm", "alpha"], sort=False)[["loss", "incentive_exact"]].mean().reset_index()
+        text = table.rename(columns={"incentive_exact": "incentive"}).round(4).to_string(index=False)
+        return f"{text}\n\n{config.name}: means over {len(config.seeds)} seeds, {where}"
+    if seeds := getattr(config, "seeds", ()):
+        text = means(frame([result]), measures=METRICS).to_string()
+        beside = "95% confidence intervals" if len(seeds) >= 5 else "ranges"
+        return f"{text}\n\n{config.name}: means and {beside} over {len(seeds)} seeds, {where}"
+    text = means(frame([result]), measures=TRUTHLESS, spread="sd").to_string()
+    return f"{text}\n\n{config.name}: means and standard deviations over repeats, {where}"
