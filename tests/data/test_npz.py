@@ -109,24 +109,9 @@ def test_parameters_that_do_not_fit_the_file_are_one_sentence(tmp_path: Path) ->
 
 def test_files_that_are_none_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded(tmp_path, series())
-    whole = (tmp_path / "mine.npz").read_bytes()
-    encrypted = bytearray(whole)
-    encrypted[6] |= 1
-    encrypted[whole.index(b"PK\x01\x02") + 8] |= 1
-    one = io.BytesIO()
-    np.save(one, np.zeros(3))
-    contents = {
-        "text": b"x,y\n",
-        "cut": whole[:200],
-        "empty": b"",
-        "encrypted": bytes(encrypted),
-        "one": one.getvalue(),
-    }
-    for name, content in contents.items():
-        (tmp_path / name).write_bytes(content)
-        said = "encrypted" if name == "encrypted" else "not a zip file"
-        with pytest.raises(DataError, match=rf"'.*{name}' cannot be read \(.*{said}.*\): write it with"):
-            series_task(Series(source=f"series:{tmp_path / name}", window_length=5), 0)
+    (tmp_path / "text").write_bytes(b"x,y\n")
+    with pytest.raises(DataError, match=r"'.*text' cannot be read \(.*not a zip file.*\): write it with"):
+        series_task(Series(source=f"series:{tmp_path / 'text'}", window_length=5), 0)
     with pytest.raises(DataError, match=r"cannot be read \(it is not a regular file\): write it with numpy\.savez"):
         series_task(Series(source=f"series:{tmp_path}", window_length=5), 0)
     monkeypatch.setattr(files.Path, "read_text", lambda *_: "MemAvailable: 9 kB")

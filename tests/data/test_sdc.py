@@ -68,16 +68,6 @@ def test_instances_of_each_split_are_padded_to_its_longest() -> None:
         assert one.mask is None  # nothing is padded
 
 
-def test_take_keeps_what_belongs_together(data: SDCData) -> None:
-    taken = data.take(torch.tensor([1, 0, 1]))
-    assert len(taken) == 3
-    assert taken.segments.tolist() == [[1, 3, 0], [4, 0, 4], [1, 3, 0]]
-    assert taken.label.tolist() == [0, 2, 0]
-    assert taken.foreground.int().argmax(dim=1).tolist() == [2, 0, 2]
-    assert taken.mask is not None and taken.mask.sum(dim=1).tolist() == [3, 2, 3]
-    assert taken.bank is data.bank
-
-
 @given(arrays("int64", st.tuples(st.integers(1, 4), st.integers(1, 6)), elements=st.integers(0, 8)))
 def test_distinct_rows_rebuild_the_instances(index: object) -> None:
     wanted = torch.as_tensor(index)
