@@ -3,9 +3,11 @@
 import os
 import shutil
 import tempfile
-from typing import Any
+from queue import Empty
+from typing import Any, ClassVar
 
 import nbval.kernel
+import nbval.plugin
 import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
@@ -37,6 +39,27 @@ def start_kernel(*args: Any, **kwargs: Any) -> Any:
 
 nbval.kernel.start_new_kernel = start_kernel
 
+
+class Kernel(nbval.kernel.RunningKernel):
+    """nbval's kernel, which forgets a notebook and serves the next: starting one takes longer than most notebooks."""
+
+    FORGETTING_SECONDS = 30
+    idle: ClassVar[list["Kernel"]] = []
+
+    def stop(self) -> None:
+        """Clear the namespace; a kernel that does not answer is stopped."""
+        try:
+            request = self.execute_cell_input("get_ipython().reset()")
+            self.await_reply(request, self.FORGETTING_SECONDS)
+            self.await_idle(request, self.FORGETTING_SECONDS)
+        except Empty:
+            super().stop()
+        else:
+            self.idle.append(self)
+
+
+nbval.plugin.RunningKernel = lambda *args, **kwargs: Kernel.idle.pop() if Kernel.idle else Kernel(*args, **kwargs)
+
 SCRATCH_VARIABLES = {"FCAM_RESULTS": "results", "FCAM_FIGURES": "figures"}
 _scratch = pytest.StashKey[str]()
 
@@ -66,7 +89,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove the store of the test run."""
+    """Stop the kernels and remove the store of the test run."""
+    for kernel in Kernel.idle:
+        super(Kernel, kernel).stop()
     if folder := config.stash.get(_scratch, None):
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -2,11 +2,9 @@
 
 import ast
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +36,6 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 MAX_BYTES = 200_000
 MAX_CELL_LINES = 15
-NOTE = 'class="figure-note"'
 # The smallest experiment that still trains all four paradigms.
 SMALL_AS_TEXT = {
     "num_train": "64",
@@ -94,40 +91,6 @@ def test_stored_outputs_are_of_one_run_and_text_that_can_be_compared(path: Path)
     assert path.stat().st_size < MAX_BYTES and str(ROOT) not in path.read_text()
     assert notebook.metadata.kernelspec.name == "python3"
     assert "papermill" not in notebook.metadata and "widgets" not in notebook.metadata
-
-
-def printed(notebook: NotebookNode) -> list[tuple[str, list[str]]]:
-    """Source and text outputs of each cell, without what no two machines share, and without the lines under figures."""
-    rules = ConfigParser(interpolation=None)
-    rules.read(ROOT / "nbval.cfg", "utf-8")
-    cells = []
-    for cell in code_cells(notebook):
-        kinds = [
-            output.get("data", {"stdout": output.get("text")})
-            for output in cell.outputs
-            if output.get("name") != "stderr"
-        ]
-        texts = [
-            kind[name]
-            for kind in kinds
-            if NOTE not in kind.get("text/html", "")
-            for name in sorted(kind)
-            if "image/" not in name
-        ]
-        for rule in rules.sections():
-            texts = [re.sub(rules[rule]["regex"], rules[rule]["replace"], text) for text in texts]
-        if "injected-parameters" not in cell.metadata.get("tags", []) and cell.source != "# how it was made":
-            cells.append((cell.source, texts))
-    return cells
-
-
-@each_notebook
-def test_the_book_prints_what_is_stored(path: Path) -> None:
-    if not (built := ROOT / "book" / "notebooks" / path.name).is_file():
-        pytest.fail(f"{built} is missing: run `make book` first")
-    for (source, found), (stored_source, stored) in zip(printed(read(built)), printed(read(path)), strict=True):
-        assert source == stored_source
-        assert found == stored, f"`make notebooks` stores the output anew where that is meant, of: {source}"
 
 
 @each_notebook
