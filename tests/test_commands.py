@@ -1,0 +1,265 @@
+"""`fcam check`, `fcam rerun`, and the command in a process of its own: without torch where it shows, with a bar."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from click.testing import Result as Answer
+
+from fcamlib import __version__, checks, notebook, paths, store
+from fcamlib.cli import main
+from fcamlib.config import SOURCES, Grid, Run, SweepGrid
+from fcamlib.data import coco, posts
+from fcamlib.errors import UserError
+
+SMALL = {"num_train": 64, "num_validation": 32, "num_test": 32, "num_segments": 3, "epochs": 2, "batch_size": 32}
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty folders for each test, none of them the project's."""
+    for variable, name in (("FCAM_DATA", "data"), ("FCAM_RESULTS", "results"), ("FCAM_FIGURES", "figures")):
+        monkeypatch.setenv(variable, str(tmp_path / name))
+    monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
+
+
+def told() -> dict[str, str]:
+    """The report's lines: what -> state. The states stand in one column."""
+    result = CliRunner().invoke(main, ["check"])
+    assert result.exit_code == 0 and result.stderr == "", result.output
+    lines = [line for line in result.stdout.splitlines() if line.startswith("  ")]
+    column = re.match(r"  fcamlib +", lines[0])
+    assert column is not None
+    assert all(line[column.end() - 2 : column.end()] == "  " and line[column.end()] != " " for line in lines)
+    return {line[: column.end()].strip(): line[column.end() :] for line in lines}
+
+
+def test_versions_devices_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    monkeypatch.setenv("FCAM_FIGURES", "/dev/null/figures")
+    lines = told()
+    known = f" (commit {paths.commit()})" if paths.commit() else ""
+    assert lines["fcamlib"] == __version__ + known and lines["python"] == sys.version.split()[0]
+    assert re.match(r"\d+\.\d+", lines["torch"]) and f", {os.cpu_count()} threads, " in lines["CPU"]
+    assert lines["data (FCAM_DATA)"] == f"writable: {tmp_path / 'data'}"
+    assert lines["recorded runs"] == f"will be created when needed: {tmp_path / 'recorded'}"
+    assert lines["figures (FCAM_FIGURES)"] == "NOT WRITABLE (Not a directory): /dev/null/figures"
+    monkeypatch.setattr(checks, "PACKAGES", ("no-such-package",))
+    monkeypatch.setenv("FCAM_RESULTS", "/dev/null/x")
+    monkeypatch.setattr(paths, "recorded_dir", lambda: None)
+    lines = told()
+    assert lines["no-such-package"] == "not installed" and "recorded runs" not in lines
+    assert lines["results (FCAM_RESULTS)"] == "NOT WRITABLE (Not a directory): /dev/null/x"
+
+
+def test_data_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "data"
+    (data / "my pictures" / "train").mkdir(parents=True)
+    for name in ("notes", "coco", "cifar-10-batches-bin"):
+        (data / name).mkdir()
+    lines = told()
+    assert lines["digits"].startswith("8 x 8 digits") and lines["cifar100"] == "absent; downloaded when first used"
+    assert lines["cifar10"] == "damaged: cifar-10-batches-bin/data_batch_1.bin"
+    assert lines["folder:my pictures"] == "present"
+    assert "folder:notes" not in lines and lines["bags:PATH"] == "none in the data folder"
+    assert all(lines[kind].startswith("generated") for kind in ("keywords", "motifs", "clouds", "scenes"))
+    assert {kind for kind in SOURCES if not any(line.split(":")[0] == kind for line in lines)} == set()
+    assert lines["hatexplain"] == "absent; downloaded when first used"
+    for path in (
+        data / "bags" / "mine.npz",
+        data / "hatexplain" / posts.POSTS,
+        data / "hatexplain" / posts.DIVISIONS,
+    ):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    lines = told()
+    assert lines["bags:mine.npz"] == "present" and lines["hatexplain"] == f"not the official file: {posts.POSTS}"
+    assert lines["coco"] == "NOT USABLE: there is no annotations/captions_train2014.json"
+    monkeypatch.setattr(coco, "survey", Mock(side_effect=PermissionError(13, "Permission denied", str(data))))
+    assert told()["coco"] == f"NOT USABLE: '{data}' cannot be read (Permission denied)"
+
+
+def test_runs(tmp_path: Path) -> None:
+    lines = told()
+    assert (lines["recorded"], lines["stored"], lines["unfinished"]) == ("0 verified", "0 verified", "0")
+    soft, hard = (store.get(config) for config in Grid.of({**SMALL, "paradigms": "soft,hard"}).configs())
+    store.record(hard)
+    (soft.folder / "history.csv").write_bytes(b"")
+    checkpoint = tmp_path / "results" / ".partial" / "some-run" / store.CHECKPOINT
+    checkpoint.parent.mkdir()
+    checkpoint.touch()
+    lines = told()
+    assert (lines["recorded"], lines["stored"], lines["unfinished"]) == ("1 verified", "1 verified", "1: some-run")
+    assert lines["DAMAGED"] == f"{soft.folder}: history.csv does not match its checksum"
+
+
+TINY = {"num_train": 40, "num_validation": 20, "num_test": 20, "epochs": 2, "paradigms": "soft"}
+TINY_SWEEP = {"num_classes": 3, "num_segments": 3, "num_train": 20, "epochs": 2, "alphas": "0.2,1", "batch_size": 10}
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """The empty folder of recorded results."""
+    (tmp_path / "recorded").mkdir()
+    return tmp_path / "recorded"
+
+
+def answer(*names: str) -> Answer:
+    return CliRunner().invoke(main, ["rerun", *names])
+
+
+def tiny_run(**changes: Any) -> store.Result[Any]:
+    return store.get(Grid.of({**TINY, **changes}).configs()[0])
+
+
+def keep(result: store.Result[Any], loss: float = 0.0, **summary: Any) -> None:
+    """Record a result, its first training loss or its summary changed, and take it from the results folder."""
+    history = result.history
+    if loss:
+        history["train_loss"] = history["train_loss"] + [loss, *[0.0] * (len(history) - 1)]
+    shown = result.folder / "examples.npz"
+    files = {"examples.npz": shown.read_bytes()} if shown.exists() else {}
+    store.record(store.write(result.config, history, {**result.summary, **summary}, files))
+    os.rename(result.folder, result.folder.with_name(f".{result.folder.name}"))
+
+
+def test_a_rerun_gives_the_recorded_numbers_and_is_stored(recorded: Path) -> None:
+    kept, swept = tiny_run(), store.get(SweepGrid.of(TINY_SWEEP).config())
+    keep(kept)
+    keep(swept)
+    found = answer("digits-*", swept.folder.name)
+    assert found.exit_code == 0, found.output
+    lines = found.output.splitlines()
+    assert [line.split(":")[0] for line in lines] == [kept.folder.name, swept.folder.name]
+    assert all("largest difference 0; in" in line for line in lines)
+    assert (paths.results_dir() / kept.folder.name / store.SUMS).is_file()
+
+
+def test_a_changed_number_or_text_is_found_and_is_status_1(recorded: Path) -> None:
+    splits = tiny_run(seeds=1).summary["splits"]
+    splits["test"]["accuracy"] += 0.25
+    keep(tiny_run(), loss=0.125)
+    keep(tiny_run(seeds=1), splits=splits)
+    keep(tiny_run(seeds=2), title="another title")
+    keep(tiny_run(seeds=3), class_names=[])
+    found = answer("digits-*")
+    assert found.exit_code == 1 and found.output.count("NOT REPRODUCED") == 3
+    for said in ("0.125 (train_loss)", "0.25 (summary/splits/test/accuracy)", "inf (summary/title)"):
+        assert f"largest difference {said}; NOT REPRODUCED" in found.output
+    blank = np.array([1.0, np.nan])
+    for other, apart in ((blank, 0), (np.array([1.0, 2.0]), np.inf), (blank[:1], np.inf), (None, np.inf)):
+        assert checks._apart(blank, other) == apart
+
+
+def test_with_other_instructions_than_the_records_it_says_so_and_judges_by_the_spread_over_seeds(
+    recorded: Path,
+) -> None:
+    for seed, (shift, reproduced) in enumerate([(1e-4, True), (0.5, False)]):
+        result = tiny_run(seeds=seed, epochs=2 + seed)
+        splits = result.summary["splits"]
+        splits["test"]["loss"] += shift
+        keep(result, splits=splits, provenance={**result.summary["provenance"], "cpu_capability": "VSX"})
+        found = answer(result.config.name)
+        assert "the record with VSX (ATEN_CPU_CAPABILITY=vsx takes these" in found.output
+        assert (found.exit_code == 0) == reproduced == ("NOT REPRODUCED" not in found.output)
+
+
+def test_what_cannot_be_rerun_ends_with_one_sentence(recorded: Path) -> None:
+    assert "no results are recorded here" in answer("digits-*").output
+    keep(tiny_run())
+    (folder,) = recorded.glob("digits-*")
+    (folder / "history.csv").write_text("loss\n1\n")
+    for name, sentence in (
+        ("nothing-*", "no recorded result matches 'nothing-*': `fcam list` shows the names of all 1."),
+        ("digits-*", "is damaged (history.csv does not match its checksum): restore it with git."),
+    ):
+        found = answer(name)
+        assert found.exit_code == 2 and sentence in found.output and "Traceback" not in found.output
+
+
+def test_of_a_recorded_seed_but_0_no_example_is_kept_and_the_gallery_says_so(recorded: Path) -> None:
+    first, second = store.record(tiny_run()), store.record(tiny_run(seeds=1))
+    assert notebook.gallery([first, second])["alpha"]["soft"].shape == (3, 5) and second.arrays() == {}
+    with pytest.raises(UserError, match=r"^no example of '.*' is kept, since recorded runs keep those of seed 0 alone"):
+        notebook.gallery([second])
+
+
+ROOT = Path(__file__).resolve().parent.parent
+OPTIONS = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+# What notebooks import to show stored results.
+READERS = (
+    "import fcamlib.notebook, fcamlib.theory.tables",
+    "import fcamlib.store, fcamlib.provenance, fcamlib.checks",
+    "from fcamlib import claims, notebook, plots, store, tables",
+)
+
+
+def imports_torch(code: str) -> tuple[str, bool]:
+    """What the code prints in a process of its own, and whether torch was imported."""
+    command = [sys.executable, "-c", f"{code}\nimport sys; print('torch' in sys.modules)"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    *shown, found = done.stdout.splitlines()
+    return "\n".join(shown), found == "True"
+
+
+def test_modules_that_show_stored_results() -> None:
+    assert imports_torch("\n".join(READERS)) == ("", False)
+    assert imports_torch("import fcamlib.running") == ("", True)
+
+
+def test_help_and_stored_runs() -> None:
+    (config,) = Grid.of({**SMALL, "paradigms": "soft"}).configs()
+    stored = store.get(config)
+    command = "from fcamlib.cli import main; main({}, standalone_mode=False)"
+    assert not imports_torch(command.format(["--help"]))[1]
+    summary, found = imports_torch(command.format(["run", "--json", "--paradigm", "soft", *OPTIONS]))
+    assert not found and json.loads(summary)["splits"] == stored.summary["splits"]
+
+
+def drawn_on(terminal: int) -> str:
+    """What a process draws on a terminal until it closes it, without control sequences."""
+    content = b""
+    while True:
+        try:
+            content += os.read(terminal, 4096)
+        except OSError:  # the other end is closed
+            return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", content.decode())
+
+
+def test_a_bar_is_drawn_on_a_terminal_and_the_result_goes_to_standard_output() -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fcamlib", "run", "--paradigm", "soft", *OPTIONS],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100"},
+        text=True,
+    )
+    os.close(theirs)
+    shown = drawn_on(ours)
+    os.close(ours)
+    printed, _ = process.communicate(timeout=60)
+    (stored,) = store.every(Run)
+    assert process.returncode == 0
+    assert printed.startswith(f"{stored.folder.name}: test accuracy ") and printed.count("\n") == 1
+    assert stored.folder.name in shown
+    accuracy = stored.history["validation_accuracy"].iloc[-1]
+    assert re.search(rf"training +\[#+\] +2/2 +soft 0.05 accuracy {accuracy:.3f}", shown)
+
+
+def test_the_bar_counts_searches() -> None:
+    values = {**SMALL, "paradigms": "hybrid", "epochs": 9, "switch_epoch": 5, "search_epochs": 2}
+    (config,) = Grid.of({**values, "learning_rates": "0.1,0.2,0.3", "hard_learning_rates": "0.01,0.02"}).configs()
+    rows: list[dict[str, Any]] = []
+    store.get(config, rows.append)
+    assert config.steps == (2 * 2 + 5) + (2 + 4) == len(rows)
