@@ -65,7 +65,7 @@ _scratch = pytest.StashKey[str]()
 
 
 # Files that take longest, so that no worker is left with one of them alone; the first one's jobs mostly wait.
-FIRST = ("test_pipeline.py", "test_site.py", "test_store.py", "test_train.py", "test_notebooks.py")
+FIRST = ("test_pipeline.py", "test_site.py", "test_store.py", "test_train.py", "05_gradient_flow.ipynb")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

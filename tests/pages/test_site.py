@@ -109,15 +109,17 @@ def chapters() -> list[str]:
     return [page for page in pages() if page not in ("genindex.html", "py-modindex.html", "search.html", "index.html")]
 
 
+@functools.cache
+def sent(file: Path) -> int:
+    """Bytes of a file as a server sends it."""
+    content = file.read_bytes()
+    return len(gzip.compress(content, 6) if file.suffix in COMPRESSED else content)
+
+
 def weight(asked: set[str]) -> int:
     """Bytes of the files that a page asked for."""
-    total = 0
-    for url in asked:
-        file = SITE / unquote(urlsplit(url).path)
-        if file.is_file() and not url.startswith(UNCOUNTED) and "plotly" not in file.name:
-            content = file.read_bytes()
-            total += len(gzip.compress(content, 6) if file.suffix in COMPRESSED else content)
-    return total
+    files = [SITE / unquote(urlsplit(url).path) for url in asked if not url.startswith(UNCOUNTED)]
+    return sum(sent(file) for file in files if file.is_file() and "plotly" not in file.name)
 
 
 def drawn(page: Page, change: Callable[[], None]) -> Page:
