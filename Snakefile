@@ -26,6 +26,8 @@ BUILT = "book/notebooks/"
 NOTEBOOKS = sorted(path.stem for path in Path("notebooks").glob("[0-9][0-9]_*.ipynb"))
 EXECUTED = [f"{BUILT}{name}.ipynb" for name in NOTEBOOKS]
 KERNELS = min(os.cpu_count() or 1, len(NOTEBOOKS))  # that share the notebooks, since each starts for seconds
+TURN = 2 * KERNELS  # dealt there and back, so that the long ones, which lie together, are shared
+DEALT = [sorted(NOTEBOOKS[number::TURN] + NOTEBOOKS[TURN - 1 - number :: TURN]) for number in range(KERNELS)]
 PARAMETERS = f"{BUILT}profile.yaml"
 SCRIPTS = {  # book/_ext/<script>.py -> what it reads and what it writes
     "interactive": (
@@ -102,16 +104,16 @@ for number, start in enumerate(range(0, len(TO_TRAIN), BATCH)):
 for number in range(KERNELS):
     rule:
         name: f"notebooks_{number}"
-        message: f"notebooks {', '.join(name[:2] for name in NOTEBOOKS[number::KERNELS])}"
+        message: f"notebooks {', '.join(name[:2] for name in DEALT[number])}"
         input:
-            notebooks=[f"notebooks/{name}.ipynb" for name in NOTEBOOKS[number::KERNELS]],
+            notebooks=[f"notebooks/{name}.ipynb" for name in DEALT[number]],
             parameters=PARAMETERS,
             script="book/_ext/execute_notebook.py",
             runs=[checksums(name) for name in LIVE],
             recorded=KEPT,
             library=LIBRARY,
         output:
-            [f"{BUILT}{name}.{ending}" for name in NOTEBOOKS[number::KERNELS] for ending in ("ipynb", "json")],
+            [f"{BUILT}{name}.{ending}" for name in DEALT[number] for ending in ("ipynb", "json")],
         params: python=sys.executable
         threads: 1
         resources: mem_mb=8000, runtime=240, gpu=0
