@@ -51,10 +51,8 @@ def save(path: Path, state: State) -> None:
         with suppress(OSError):
             beside.unlink()  # frees its space on a full disk
         reason = getattr(error, "strerror", None) or error
-        raise StoreError(
-            f"the checkpoint '{path}' cannot be written ({reason}): free some space and start again; "
-            "stored results are kept, and training resumes from the previous checkpoint."
-        ) from None
+        remedy = "free some space and start again; training resumes from the previous checkpoint"
+        raise StoreError(f"the checkpoint '{path}' cannot be written ({reason}): {remedy}.") from None
 
 
 def load(path: Path, restore: Callable[[State], Any] = dict) -> Any:

@@ -97,10 +97,8 @@ class CountedSequential(nn.Sequential):
     def forward(self, values: Tensor, counts: Float[Tensor, " N"] | None = None) -> Tensor:
         """Call the layers; `counts` as in `CountedBatchNorm`, used only in training mode."""
         if self.training and counts is None and len(values) < 2:
-            raise UserError(
-                "a batch holds one instance, which batch normalisation cannot use: choose a batch_size that does not "
-                "leave one instance for the last batch, or use :layer instead of :batch."
-            )
+            fault = "a batch holds one instance, which batch normalisation cannot use"
+            raise UserError(f"{fault}: choose another batch_size, or :layer instead of :batch.")
         for layer in self:
             values = layer(values, counts) if isinstance(layer, CountedBatchNorm) else layer(values)
         return values
@@ -149,7 +147,7 @@ def _conv(fan_in: int, fan_out: int, kernel: int, *, pool: bool, bias: bool = Tr
 
 
 def _cifar_focus(shape: Shape, dense: Sequence[int]) -> list[nn.Module]:
-    _require("CIFAR", shape, CIFAR)
+    _require(shape == CIFAR, "CIFAR", shape, CIFAR)
     return [
         _Crop(30),  # 32 -> 30, pooled 15 -> 13, pooled 6: the last row and column of 13, so 2 of 32, are dropped
         *_conv(3, 32, 3, pool=True, bias=False),
@@ -161,34 +159,27 @@ def _cifar_focus(shape: Shape, dense: Sequence[int]) -> list[nn.Module]:
 
 
 def _cifar_classifier(shape: Shape, channels: tuple[int, int], dense: Sequence[int]) -> list[nn.Module]:
-    _require("CIFAR", shape, CIFAR)
+    _require(shape == CIFAR, "CIFAR", shape, CIFAR)
     first, second = channels
     return [*_conv(3, first, 5, pool=True), *_conv(first, second, 5, pool=True), nn.Flatten(), *_dense(dense)]
 
 
 def _digits(shape: Shape, channels: int, dense: Sequence[int]) -> list[nn.Module]:
     """One strided convolution, 8 x 8 to 3 x 3; strides instead of pooling halve the cost in float64."""
-    _require("digits", shape, DIGITS)
+    _require(shape == DIGITS, "digits", shape, DIGITS)
     return [nn.Conv2d(1, channels, 4, stride=2), nn.ReLU(), nn.Flatten(), *_dense([9 * channels, *dense])]
 
 
 def _conv1d(shape: Shape, out_dim: int) -> list[nn.Module]:
-    if len(shape) != 2 or shape[1] < SHORTEST:
-        raise UserError(
-            f"segments of shape {shape} do not fit the conv1d networks, which need (channels, samples) with at least "
-            f"{SHORTEST} samples: set window_length, or choose the network 'mlp' or 'linear'."
-        )
+    _require(len(shape) == 2 and shape[1] >= SHORTEST, "conv1d", shape, f"(channels, {SHORTEST} samples or more)")
     first, second = nn.Conv1d(shape[0], FILTERS, 7, stride=2), nn.Conv1d(FILTERS, FILTERS, 3)
     return [first, nn.ReLU(), second, nn.ReLU(), _MaxOverTime(), *_dense([FILTERS, FILTERS, out_dim])]
 
 
-def _require(name: str, shape: Shape, needed: Shape) -> None:
-    if shape != needed:
-        resize = "set image_size to that size, or " if len(shape) == len(needed) else ""
-        raise UserError(
-            f"segments of shape {shape} do not fit the {name} networks, which need {needed}: "
-            f"{resize}choose the network 'mlp' or 'linear'."
-        )
+def _require(fits: bool, name: str, shape: Shape, needed: Shape | str) -> None:
+    if not fits:
+        fault = f"segments of shape {shape} do not fit the {name} networks, which need {needed}"
+        raise UserError(f"{fault}: set image_size or window_length, or choose the network 'mlp' or 'linear'.")
 
 
 _BOTH: dict[str, Layers] = {
@@ -255,10 +246,8 @@ def _parametric(name: str, segment_shape: Shape, out_dim: int) -> list[nn.Module
     if is_picture and len(size) != 3:
         raise UserError(f"'{name}' needs pictures, but the segments have shape {size}: choose mlp:DEPTHxWIDTH.")
     if is_picture and shape.depth > (most := min(size[1:]).bit_length() - 1):
-        raise UserError(
-            f"'{name}' halves pictures {shape.depth} times, but {size[1]} x {size[2]} pixels allow only {most}: "
-            "choose a smaller depth."
-        )
+        fault = f"'{name}' halves pictures {shape.depth} times, but {size[1]} x {size[2]} pixels allow only {most}"
+        raise UserError(f"{fault}: choose a smaller depth.")
     layers: list[nn.Module] = [] if is_picture else [nn.Flatten()]
     for _ in range(shape.depth):
         if is_picture:

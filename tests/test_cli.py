@@ -167,7 +167,7 @@ MISTAKES = {
     ("run", "--foreground", "0,x"): "foreground names 'x', which is not a class of dataset='digits': choose from "
     "0, 1, 2, 3, 4, 5, 6, 7, 8, 9.",
     ("run", "--focus-network", "cifar10"): "segments of shape (1, 8, 8) do not fit the CIFAR networks, which need "
-    "(3, 32, 32): set image_size to that size, or choose the network 'mlp' or 'linear'.",
+    "(3, 32, 32): set image_size or window_length, or choose the network 'mlp' or 'linear'.",
     ("grid", "none.yaml"): "the profile 'none.yaml' does not exist: give the path of a YAML file.",
     ("record", "nothing"): "'nothing' is not a stored result: `fcam list` shows all names.",
 }

@@ -146,7 +146,7 @@ NEED = "segments of shape {} do not fit the {} networks, which need"
         ("cifar10", DIGIT, NEED.format(DIGIT, "CIFAR") + " (3, 32, 32): set "),
         ("cifar100", DIGIT, NEED.format(DIGIT, "CIFAR") + " (3, 32, 32): set "),
         ("digits", PICTURE, NEED.format(PICTURE, "digits") + " (1, 8, 8): set "),
-        ("conv1d", (2, 10), NEED.format((2, 10), "conv1d") + " (channels, samples) "),
+        ("conv1d", (2, 10), NEED.format((2, 10), "conv1d") + " (channels, 11 samples or more): set "),
     ],
 )
 def test_unknown_names_and_shapes_are_one_sentence(name: str, shape: tuple[int, ...], sentence: str) -> None:

@@ -269,10 +269,8 @@ def _square(picture: CocoPicture, image_size: int) -> UInt8[np.ndarray, "S S 3"]
         # In a smaller copy one side may be rounded to whole pixels.
         if abs(width * picture.height - height * picture.width) <= max(picture.width, picture.height):
             return np.asarray(ImageOps.fit(shown, (image_size, image_size), Image.Resampling.BILINEAR))
-    raise DataError(
-        f"the picture '{picture.pixels}' is {width} x {height} pixels, but its boxes refer to "
-        f"{picture.width} x {picture.height}: use the official picture."
-    )
+    fault = f"is {width} x {height} pixels, but its boxes refer to {picture.width} x {picture.height}"
+    raise DataError(f"the picture '{picture.pixels}' {fault}: use the official picture.")
 
 
 def survey(root: Path) -> str:

