@@ -68,25 +68,20 @@ class CountedBatchNorm(nn.BatchNorm1d):
             return super().forward(flat).view(values.shape)
         if counts is None:
             counts = torch.ones(len(values), device=values.device)
-        assert self.running_mean is not None and self.running_var is not None
+        assert self.running_mean is not None and self.running_var is not None and self.momentum is not None
+        assert self.num_batches_tracked is not None
         flat = flat.to(self.running_mean.dtype)
         share = counts.to(flat) / counts.sum()  # (N,)
         num_values = counts.sum() * flat.shape[2]
         mean = torch.einsum("n,nc->c", share, flat.mean(dim=2))  # (C,)
         centred = flat - mean[:, None]
         variance = torch.einsum("n,nc->c", share, centred.square().mean(dim=2))  # (C,)
-        self._follow(mean.detach(), variance.detach(), num_values)
+        with torch.no_grad():  # as in torch, the running variance is the unbiased one
+            self.num_batches_tracked.add_(1)
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(variance * num_values / (num_values - 1).clamp(min=1), self.momentum)
         normalised = centred * ((variance + self.eps).rsqrt() * self.weight)[:, None] + self.bias[:, None]
         return normalised.view(values.shape)
-
-    @torch.no_grad()
-    def _follow(self, mean: Tensor, variance: Tensor, num_values: Tensor) -> None:
-        """Update the running statistics, with the unbiased variance as in torch."""
-        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
-        assert self.momentum is not None
-        self.num_batches_tracked.add_(1)
-        self.running_mean.lerp_(mean, self.momentum)
-        self.running_var.lerp_(variance * num_values / (num_values - 1).clamp(min=1), self.momentum)
 
 
 class CountedSequential(nn.Sequential):
