@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.report import in_fresh_process, peak_memory, row, seconds
-from fcamlib.captioning.decoding import greedy, read
-from fcamlib.captioning.losses import cross_entropy, real_words, reinforce_loss, rewards
+from fcamlib.captioning.decoding import cross_entropy, greedy, read, real_words, reinforce_loss, rewards
 from fcamlib.captioning.model import Captioner
 from fcamlib.config import CaptionModel
 from fcamlib.data.features import ENCODERS

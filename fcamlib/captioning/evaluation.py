@@ -33,8 +33,7 @@ from sacrebleu.metrics import BLEU
 from torch import Tensor
 
 from fcamlib import metrics
-from fcamlib.captioning.decoding import Greedy, greedy, read
-from fcamlib.captioning.losses import real_words
+from fcamlib.captioning.decoding import Greedy, greedy, read, real_words
 from fcamlib.captioning.model import Captioner, context_at_test, num_regions
 from fcamlib.data.captions import CaptionData, CaptionTask, decode
 from fcamlib.evaluation import evaluating

@@ -17,9 +17,8 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from fcamlib import metrics
+from fcamlib.captioning import decoding
 from fcamlib.captioning import evaluation as measuring
-from fcamlib.captioning import losses
-from fcamlib.captioning.decoding import read
 from fcamlib.captioning.evaluation import CaptionEvaluator, CaptionScores, pictures_at, trimmed
 from fcamlib.captioning.model import Captioner, Context
 from fcamlib.checkpoint import Row, load, save, seconds_between
@@ -180,23 +179,23 @@ class CaptionTrainer:
         )
         given = guesses < training.teacher_forcing if training.teacher_forcing < 1.0 else None
         rows, place = torch.unique(self.data.picture[index], return_inverse=True)
-        regions, real = self.model.regions(pictures_at(self.data, rows, self.numerics)), losses.real_words(tokens)
+        regions, real = self.model.regions(pictures_at(self.data, rows, self.numerics)), decoding.real_words(tokens)
         context: Context = "drawn" if self.phase.paradigm == "hard" else "soft"
-        found = read(self.model, regions, place.to(device), tokens, context, quantiles, given)
-        loss = entropy = losses.cross_entropy(found.words, real)
+        found = decoding.read(self.model, regions, place.to(device), tokens, context, quantiles, given)
+        loss = entropy = decoding.cross_entropy(found.words, real)
         if found.places is not None:
-            reward = losses.rewards(found.words, training.credit)
-            loss = losses.reinforce_loss(found.words, found.places, reward, self._baseline(reward, real), real)
+            reward = decoding.rewards(found.words, training.credit)
+            loss = decoding.reinforce_loss(found.words, found.places, reward, self._baseline(reward, real), real)
             if training.entropy_weight:
-                loss = loss - training.entropy_weight * losses.entropy_bonus(found.log_alpha, real)
+                loss = loss - training.entropy_weight * decoding.entropy_bonus(found.log_alpha, real)
         return loss, entropy.detach(), int(real.sum())
 
     def _baseline(self, reward: Float[Tensor, "B T"], real: Bool[Tensor, "B T"]) -> Float[Tensor, " T"]:
         """The moving average before this batch, which is then added; a place's first batch is its own baseline."""
         length = reward.shape[1]
-        batch = losses.next_baseline(torch.zeros_like(reward[0]), reward, real, 0.0)
+        batch = decoding.next_baseline(torch.zeros_like(reward[0]), reward, real, 0.0)
         before = torch.where(self.baseline[:length].isnan(), batch, self.baseline[:length])
-        after = losses.next_baseline(before, reward, real, self.config.training.baseline_momentum)
+        after = decoding.next_baseline(before, reward, real, self.config.training.baseline_momentum)
         self.baseline[:length] = torch.where(real.any(dim=0), after, self.baseline[:length])
         return before
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fcamlib.captioning import losses
+from fcamlib.captioning import decoding
 from fcamlib.captioning.decoding import greedy, read
 from fcamlib.captioning.model import Captioner, Context, SmallCNN, region_taken
 from fcamlib.config import CaptionModel
@@ -87,7 +87,7 @@ def flat_gradient(model: Captioner, loss: Tensor) -> Tensor:
 @pytest.mark.parametrize("context", ["soft", "mode", "drawn"])
 def test_reading_a_batch_equals_a_slow_loop_over_captions_and_words(context: Context, sees: str, packed: bool) -> None:
     """Log probabilities, attention, losses and all gradients: neither padding nor the rest of a batch adds anything."""
-    model, pictures, real = tiny(sees=sees), features(3), losses.real_words(TOKENS)
+    model, pictures, real = tiny(sees=sees), features(3), decoding.real_words(TOKENS)
     quantiles = torch.rand(4, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     given = None if packed else torch.ones(4, 5, dtype=torch.bool)  # the caption's own words, but word after word
     found = read(model, model.regions(pictures), PLACE, TOKENS, context, quantiles, given)
@@ -109,7 +109,7 @@ def test_reading_a_batch_equals_a_slow_loop_over_captions_and_words(context: Con
         places.append(taken @ quantiles[row, :number])
         entropy.append(-(attention.exp() * attention).sum())
     expected = -torch.cat(words).mean() + sum(entropy) / int(real.sum())
-    loss = losses.cross_entropy(found.words, real) + losses.entropy_bonus(found.log_alpha, real)
+    loss = decoding.cross_entropy(found.words, real) + decoding.entropy_bonus(found.log_alpha, real)
     if found.places is not None:
         loss, expected = loss + (quantiles * found.places).sum(), expected + sum(places)
     assert_close(loss, expected, rtol=1e-11, atol=0)
@@ -123,19 +123,19 @@ def test_a_draw_takes_each_region_as_often_as_its_weight_says() -> None:
 
 
 def estimates(
-    model: Captioner, baseline: Tensor, credit: losses.Credit, groups: int, size: int, scored: bool = True
+    model: Captioner, baseline: Tensor, credit: decoding.Credit, groups: int, size: int, scored: bool = True
 ) -> Tensor:
     """Gradients of the drawn loss of two captions, each the mean over `size` draws; `scored`: of both its terms."""
     generator, captions = torch.Generator().manual_seed(7), torch.arange(2).repeat_interleave(size)
     regions, tokens = model.regions(features(2)), TOKENS[:2, :4][captions]
-    real, found = losses.real_words(tokens), []
+    real, found = decoding.real_words(tokens), []
     for _ in range(groups):
         quantiles = torch.rand(len(tokens), 3, generator=generator, dtype=torch.float64)
         reading = read(model, regions, captions, tokens, "drawn", quantiles)
         assert reading.places is not None
         places = reading.places if scored else reading.places.detach()
-        reward = losses.rewards(reading.words, credit)
-        found.append(flat_gradient(model, losses.reinforce_loss(reading.words, places, reward, baseline, real)))
+        reward = decoding.rewards(reading.words, credit)
+        found.append(flat_gradient(model, decoding.reinforce_loss(reading.words, places, reward, baseline, real)))
     return torch.stack(found)
 
 
@@ -154,7 +154,7 @@ def enumerated_gradient(model: Captioner) -> Tensor:
 
 
 @pytest.mark.parametrize("credit", ["caption", "rest"])
-def test_reinforce_estimates_the_gradient_of_the_enumerated_loss_without_bias(credit: losses.Credit) -> None:
+def test_reinforce_estimates_the_gradient_of_the_enumerated_loss_without_bias(credit: decoding.Credit) -> None:
     model, baseline = tiny(), torch.tensor([-5.0, -4.0, -3.0], dtype=torch.float64)
     exact = enumerated_gradient(model)
 
@@ -171,7 +171,7 @@ def test_a_baseline_that_is_subtracted_lowers_the_variance_and_one_that_is_added
     model, tokens, none = tiny(), TOKENS[:2, :4], torch.zeros(3, dtype=torch.float64)
     quantiles = torch.full((2, 3), 0.5, dtype=torch.float64)
     reading = read(model, model.regions(features(2)), torch.arange(2), tokens, "drawn", quantiles)
-    mean = losses.next_baseline(none, losses.rewards(reading.words, "rest"), losses.real_words(tokens), 0.0)
+    mean = decoding.next_baseline(none, decoding.rewards(reading.words, "rest"), decoding.real_words(tokens), 0.0)
     without, subtracted, added = (
         float(estimates(model, value, "rest", 40, 20).var(dim=0).sum()) for value in (none, mean, -mean)
     )
@@ -180,13 +180,13 @@ def test_a_baseline_that_is_subtracted_lowers_the_variance_and_one_that_is_added
 
 def test_rewards_and_baseline_equal_values_computed_by_hand() -> None:
     words = torch.tensor([[-1.0, -2.0, -4.0], [-3.0, -8.0, 0.0]])
-    assert losses.rewards(words, "caption").tolist() == [[-7.0] * 3, [-11.0] * 3]
-    assert losses.rewards(words, "rest").tolist() == [[-7.0, -6.0, -4.0], [-11.0, -8.0, 0.0]]
+    assert decoding.rewards(words, "caption").tolist() == [[-7.0] * 3, [-11.0] * 3]
+    assert decoding.rewards(words, "rest").tolist() == [[-7.0, -6.0, -4.0], [-11.0, -8.0, 0.0]]
     reward = torch.tensor([[-1.0, -2.0, 99.0], [-3.0, -4.0, -5.0]])
     real = torch.tensor([[True, True, False], [True, True, True]])
     before = torch.tensor([0.0, -1.0, -10.0])
-    assert_close(losses.next_baseline(before, reward, real, 0.9), torch.tensor([-0.2, -1.2, -9.5]))
-    assert float(losses.next_baseline(before, reward[:1], real[:1], 0.9)[2]) == -10.0, "no caption reaches this place"
+    assert_close(decoding.next_baseline(before, reward, real, 0.9), torch.tensor([-0.2, -1.2, -9.5]))
+    assert float(decoding.next_baseline(before, reward[:1], real[:1], 0.9)[2]) == -10.0, "no caption reaches this place"
 
 
 def test_greedy_takes_the_most_probable_word_and_reports_attention_and_probabilities_of_its_own_steps() -> None:
