@@ -98,7 +98,7 @@ def output(method: str, model: FCAM, data: SDCData, paradigm: str, chunk_bytes: 
     return model(data.bank.rows(rows, numerics.dtype), places, paradigm, data.mask)
 
 
-def step(method: str, model: FCAM, data: SDCData, paradigm: str, chunk_bytes: int = SMALL_CHUNKS) -> None:
+def step(method: str, model: FCAM, data: SDCData, paradigm: str, chunk_bytes: int) -> None:
     """Forward and backward pass of a batch."""
     model.zero_grad(set_to_none=True)
     output(method, model, data, paradigm, chunk_bytes).loss(paradigm, data.label).backward()
@@ -169,7 +169,7 @@ def chunk_difference(sizes: CostParameters, paradigm: str) -> float:
     model, data = problem(sizes, max(sizes.counted_segments), batch_size=4, dtype=torch.float64)
     found = []
     for method in ("bank", "chunks"):
-        loss = output(method, model, data, paradigm, SMALL_CHUNKS).loss(paradigm, data.label)
+        loss = output(method, model, data, paradigm).loss(paradigm, data.label)
         found.append(nn.utils.parameters_to_vector(torch.autograd.grad(loss, list(model.parameters()))))
     return float((found[0] - found[1]).abs().max() / found[0].abs().max())
 

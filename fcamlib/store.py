@@ -165,16 +165,14 @@ def get(
         return write(config, *getattr(import_module(module), function)(config, progress or (lambda row: None), scratch))
 
 
-def get_all(
-    configs: Iterable[ConfigT], progress: Progress | None = None, recorded: bool = True
-) -> list[Result[ConfigT]]:
+def get_all(configs: Iterable[ConfigT], recorded: bool = True) -> list[Result[ConfigT]]:
     """The results of several configs, in order; processes that request the same ones share the work."""
     wanted, done = list(configs), dict[str, Result[ConfigT]]()
     for wait in (False, True):  # first the results that no other process is computing
         for config in wanted:
             if config.name not in done:
                 with suppress(BusyError):
-                    done[config.name] = get(config, progress, wait=wait, recorded=recorded)
+                    done[config.name] = get(config, wait=wait, recorded=recorded)
     return [done[config.name] for config in wanted]
 
 

@@ -37,10 +37,11 @@ TITLES = {
 PAPER_EPOCHS = {("cifar10", ""): 150, ("cifar100", ""): 150}
 PAPER_EPOCHS |= {("hatexplain", "embedding"): 550, ("hatexplain", "transformer"): 500}
 PAIRS = (("hybrid", "soft"), ("hybrid", "hard"), ("lvml", "soft"), ("soft", "abmil"), ("hybrid", "abmil"))
+ByParadigm = dict[str, NDArray[np.float64]]
 SETTINGS = ("num_segments", "focus", "classifier", "soft_share", "learning_rate")  # columns of a study
 
 
-def frame(results: Iterable[Result], split: str = "test", at: Literal["kept", "end"] = "kept") -> pd.DataFrame:
+def frame(results: Iterable[Result], at: Literal["kept", "end"] = "kept") -> pd.DataFrame:
     """Columns task, paradigm, seed, varied settings of a study, measure, value; paradigms in the paper's order.
 
     With `at="kept"` a run's measures are those of the kept weights; with "end" they are means over the last five
@@ -50,10 +51,10 @@ def frame(results: Iterable[Result], split: str = "test", at: Literal["kept", "e
     results = list(results)
     names = ordered(getattr(result.config, "paradigm", "") for result in results)
     results.sort(key=lambda result: (names.index(getattr(result.config, "paradigm", "")), seed(result)))
-    return pd.concat([_rows(result, split, at).assign(task=title(result)) for result in results], ignore_index=True)
+    return pd.concat([_rows(result, at).assign(task=title(result)) for result in results], ignore_index=True)
 
 
-def _rows(result: Result, split: str, at: str) -> pd.DataFrame:
+def _rows(result: Result, at: str) -> pd.DataFrame:
     history = result.history
     if kind(result) == "study":
         keys = [*_varied(history), "paradigm", "seed"]
@@ -66,10 +67,10 @@ def _rows(result: Result, split: str, at: str) -> pd.DataFrame:
         order = ordered(rows["method"])
         rows = rows.sort_values("method", key=lambda names: names.map(order.index), kind="stable")
         return rows.rename(columns={"method": "paradigm", "repeat": "seed"})
-    found = result.summary["splits"].get(split, {}) | (result.summary.get("agreement", {}) if split == "test" else {})
+    found = result.summary["splits"]["test"] | result.summary.get("agreement", {})
     if at == "end":
-        columns = [name for name in history if name.startswith(f"{split}_")]
-        found = {name.removeprefix(f"{split}_"): at_end(history[[name]].dropna().to_numpy().T)[0] for name in columns}
+        columns = history.filter(regex="^test_").rename(columns=lambda name: name[5:])
+        found = {name: at_end(columns[[name]].dropna().to_numpy().T)[0] for name in columns}
     values = {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
     rows = pd.DataFrame({"measure": list(values), "value": list(values.values())})
     return rows.assign(paradigm=result.config.paradigm, seed=result.config.seed)
@@ -114,12 +115,10 @@ def means(
     return pd.DataFrame(rows).rename(columns=TITLES).set_index([TITLES.get(name, name) for name in by])
 
 
-def summary_frame(
-    results: Iterable[Result], measures: Sequence[str] = ("accuracy", "saif"), at: Literal["kept", "end"] = "kept"
-) -> pd.DataFrame:
+def summary_frame(results: Iterable[Result], at: Literal["kept", "end"] = "kept") -> pd.DataFrame:
     """Means and limits as numbers for `plots.accuracy_saif_summary`: a row per task, paradigm and measure."""
     table = pd.concat([frame(group, at=at).assign(task=name) for name, group in tasks(results).items()])
-    known = table[table["measure"].isin(measures)].dropna(subset="value")
+    known = table[table["measure"].isin(["accuracy", "saif"])].dropna(subset="value")
     rows = []
     for key, group in known.groupby(["task", "paradigm", "measure"], sort=False)["value"]:
         low, high = interval(group.to_numpy(dtype=np.float64), is_share=True) or (np.nan, np.nan)
@@ -164,24 +163,24 @@ def results_table(results: Iterable[Result]) -> pd.DataFrame:
     return pd.DataFrame(rows).fillna("-")
 
 
-def history_frame(runs: Iterable[Result], measures: Sequence[str] = METRICS, split: str = "test") -> pd.DataFrame:
+def history_frame(runs: Iterable[Result], measures: Sequence[str] = METRICS) -> pd.DataFrame:
     """The measured epochs of all runs: epoch, the known measures (BLEU in [0, 1] like the others), paradigm, seed."""
     parts = []
     for run in runs:
-        part = run.history.rename(columns={f"{split}_{name}": name for name in measures})
+        part = run.history.rename(columns={f"test_{name}": name for name in measures})
         part = part[["epoch", *(name for name in measures if name in part)]].dropna()
         part = part.assign(**{name: part[name] / 100 for name in part if name.startswith("bleu")})
         parts.append(part.assign(paradigm=run.config.paradigm, seed=run.config.seed))
     return pd.concat(parts, ignore_index=True)
 
 
-def history_table(history: pd.DataFrame, measure: str = "focus_accuracy") -> pd.DataFrame:
-    """Mean of a measure over seeds after the first epoch, a fifth, half and all of training; empty if not known."""
-    last = int(history["epoch"].max())
+def history_table(history: pd.DataFrame) -> pd.DataFrame:
+    """Mean focus accuracy over seeds after the first epoch, a fifth, half and all of training; empty if not known."""
+    measure, last = "focus_accuracy", int(history["epoch"].max())
     rows = history[history["epoch"].isin({1, max(1, last // 5), max(1, last // 2), last} if measure in history else ())]
     table = rows.assign(**{measure: rows.get(measure)}).groupby(["paradigm", "epoch"])[measure].mean().unstack()
     table = table.loc[ordered(table.index)].rename(index=label).rename(columns=lambda epoch: f"epoch {epoch}")
-    return table.rename_axis(columns=TITLES.get(measure, measure)).round(3)
+    return table.rename_axis(columns=TITLES[measure]).round(3)
 
 
 def at_switch(runs: Sequence[Result], measures: Sequence[str]) -> pd.DataFrame | None:
@@ -206,7 +205,7 @@ def switch_epoch(runs: Iterable[Result]) -> int | None:
     return next((config.phases[0].epochs for config in two), None)
 
 
-def of_split(runs: Sequence[Result], name: str, split: str = "test") -> dict[str, NDArray[np.float64]]:
+def of_split(runs: Sequence[Result], name: str, split: str = "test") -> ByParadigm:
     """Paradigm -> a measure of a split by seed (R, ...), a number, curve or histogram, if all its runs have it."""
     found: dict[str, list[Any]] = {paradigm: [] for paradigm in paradigms(runs)}
     for run in sorted(runs, key=seed):
@@ -214,18 +213,16 @@ def of_split(runs: Sequence[Result], name: str, split: str = "test") -> dict[str
     return {name: np.array(values, dtype=np.float64) for name, values in found.items() if None not in values}
 
 
-def histograms(
-    runs: Sequence[Result], splits: Sequence[str] = ("train", "test")
-) -> dict[str, dict[str, NDArray[np.float64]]]:
+def histograms(runs: Sequence[Result], splits: Sequence[str] = ("train", "test")) -> dict[str, ByParadigm]:
     """Split -> paradigm -> mean over seeds of the (a_z, s_y) histogram in percent, if the foreground is known."""
     found = {split: of_split(runs, "histogram", split) for split in splits}
     return {split: {name: cells.mean(axis=0) for name, cells in own.items()} for split, own in found.items() if own}
 
 
-def histogram_table(runs: Sequence[Result], split: str = "test") -> pd.DataFrame:
+def histogram_table(runs: Sequence[Result]) -> pd.DataFrame:
     """The regions of the histogram used by the claims, in percent of instances or objects, mean over seeds."""
     rows = {}
-    for paradigm, cells in histograms(runs, (split,)).get(split, {}).items():
+    for paradigm, cells in histograms(runs, ("test",)).get("test", {}).items():
         high = {5: 0.8, 3: 0.3}[len(cells)]
         rows[label_of(paradigm)] = {
             f"a_z > {high}, s_y > {high} (SAIF)": cells[-1, -1],
@@ -256,7 +253,7 @@ def evidence(runs: Sequence[Result]) -> Evidence:
     )
 
 
-def _curves(runs: Sequence[Result], measure: str) -> dict[str, NDArray[np.float64]]:
+def _curves(runs: Sequence[Result], measure: str) -> ByParadigm:
     """Paradigm -> (R, T), a measure by seed and measured epoch, as a share; empty unless all runs have it."""
     column, scale = f"test_{measure}", 100 if measure == "bleu4" else 1
     if not all(column in run.history for run in runs):

@@ -15,8 +15,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from fcamlib.config.sources import SOURCES, load_plugins, portable_source, short_source, source_path
 from fcamlib.errors import UserError, explain, shown
 
-LONGEST_TEXT = 1_000_000  # limit of characters in a YAML text
-
 
 class _Reader(yaml.BaseLoader):
     """YAML with text values, since a class may be called 01 or no; without aliases and repeated names."""
@@ -35,8 +33,6 @@ class _Reader(yaml.BaseLoader):
 
 def read_yaml(text: str) -> list[Any]:
     """The documents of a YAML text, with values as text. Raises `ValueError`."""
-    if len(text) > LONGEST_TEXT:
-        raise ValueError(f"it is longer than {LONGEST_TEXT:,} characters")
     try:
         return list(yaml.load_all(text, _Reader))
     except RecursionError:
