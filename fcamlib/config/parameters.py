@@ -25,7 +25,6 @@ from fcamlib.errors import UserError, one_line, shown, unknown_name
 log = logging.getLogger(__name__)
 PROFILES = Path("notebooks/profiles")  # profiles that can be given by name, in a source checkout
 P = TypeVar("P", bound="Parameters")
-Called = Mapping[str, str]  # field -> the name that the user knows it by
 
 
 def is_empty(value: Any, default: Any = None) -> bool:
@@ -45,8 +44,8 @@ class Parameters(Frozen):
         return dict(cls.model_fields)
 
     @classmethod
-    def of(cls: type[P], parameters: Mapping[str, Any], called: Called | None = None) -> P:
-        """Validate parameters given as text or values; the first error becomes one sentence (`UserError`)."""
+    def of(cls: type[P], parameters: Mapping[str, Any], called: Mapping[str, str] | None = None) -> P:
+        """Validate parameters given as text or values; `called` maps fields to the names that a user knows."""
         found: P = checked(cls, parameters, called)
         for name, why in found.idle():
             if not is_empty(parameters.get(name, 0)):

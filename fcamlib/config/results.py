@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
@@ -160,9 +159,9 @@ class Config(Frozen):
         return f"{self.label.format(self)}-{self.digest[:8]}"
 
     @property
-    @abstractmethod
     def steps(self) -> int:
         """Number of epochs, or of trainings, in the computation."""
+        return sum(phase.steps for phase in getattr(self, "phases", ()))
 
     @property
     def portable(self) -> Any:
@@ -195,10 +194,6 @@ class Run(Config):
     def aggregation(self) -> str:
         """Prediction rule of the trained model."""
         return self.phases[-1].paradigm
-
-    @property
-    def steps(self) -> int:
-        return sum(phase.steps for phase in self.phases)
 
 
 class Study(Config):
@@ -314,10 +309,6 @@ class CaptionRun(Config):
         """Name of the schedule; two phases with the same loss are named once."""
         names = dict.fromkeys(phase.paradigm for phase in self.phases)
         return "hybrid" if tuple(names) == SCHEDULES["hybrid"].paradigms else "+".join(names)
-
-    @property
-    def steps(self) -> int:
-        return sum(phase.epochs for phase in self.phases)
 
     @property
     def prefix(self) -> CaptionRun | None:
