@@ -64,6 +64,8 @@ class Commands(click.Group):
 def main() -> None:
     """Train and compare attention models: soft, hard, latent-variable and hybrid attention.
 
+    An interrupted command resumes from its last checkpoint when it is given again.
+
     \b
     Examples:
       fcam run                           a hybrid on the embedded digits
@@ -157,13 +159,10 @@ def run(given: Given, files: tuple[Path, ...]) -> Sequence[Config]:
                --num-segments 5 --paradigm hybrid --seed 0
 
     Write lists as 0.05,0.02 or '[0.05, 0.02]'. If several learning rates are given, the best on validation data is
-    used. An interrupted run resumes from its last checkpoint.
+    used.
     """
     for name in given if files else ():
         raise UserError(f"--config and --{ONE_RUN.get(name, name).replace('_', '-')} exclude each other: give one.")
-    for field, name in ONE_RUN.items():
-        if "," in given.get(field, ""):
-            raise UserError(f"{name}={given[field]} is a list: `fcam run` takes one value, `fcam grid` several.")
     return [*map(config_file, files)] or Grid.of({"paradigms": "hybrid", **given}, ONE_RUN).configs()
 
 
@@ -181,8 +180,7 @@ def grid(given: Given, profile: str | None) -> Sequence[Config]:
     """Train every paradigm with every seed.
 
     PROFILE is a YAML file of parameters, or the name of one in notebooks/profiles, such as quick; options override its
-    values. Each YAML document in the file (separated by ---) is a grid of its own. To predict the run time on this
-    machine, --list uses stored runs and --estimate times a few training steps.
+    values. Each YAML document in the file (separated by ---) is a grid of its own.
 
     \b
     Example:
@@ -201,8 +199,8 @@ def grid(given: Given, profile: str | None) -> Sequence[Config]:
 def study(given: Given, name: str | None) -> Sequence[Config]:
     """Train every combination of several settings into one table.
 
-    The table is stored as one result, without weights. An interrupted study resumes where it stopped. NAME is a study
-    defined in the source; options override its settings.
+    The table is stored as one result, without weights. NAME is a study defined in the source; options override its
+    settings.
 
     \b
     Examples:
@@ -217,8 +215,7 @@ def study(given: Given, name: str | None) -> Sequence[Config]:
 def sweep(given: Given) -> Sequence[Config]:
     """Train the classifier at fixed attention weights.
 
-    Shows the loss L and the incentive I = -dL/dalpha after the last epoch. An interrupted sweep resumes from its last
-    checkpoint.
+    Shows the loss L and the incentive I = -dL/dalpha after the last epoch.
 
     \b
     Examples:
@@ -232,8 +229,7 @@ def sweep(given: Given) -> Sequence[Config]:
 def caption(given: Given) -> Sequence[Config]:
     """Train a captioning model with attention over regions.
 
-    Every paradigm has two phases: soft then soft, hard then hard, and for the hybrid soft then hard. An interrupted run
-    resumes from its last checkpoint.
+    Every paradigm has two phases: soft then soft, hard then hard, and for the hybrid soft then hard.
 
     \b
     Examples:
@@ -248,8 +244,7 @@ def crossval(given: Given) -> Sequence[Config]:
     """Compare the paradigms on your own bags by cross-validation.
 
     The file holds features (N, D), bag (N,), label (bags,) and, optionally, fold (repeats, bags). If the library
-    torchmil is installed (pip install 'fcamlib[mil]'), ABMIL and its gated form are compared too. Finished folds are
-    kept, so the same command resumes an interrupted comparison.
+    torchmil is installed (pip install 'fcamlib[mil]'), ABMIL and its gated form are compared too.
 
     \b
     Example:

@@ -161,7 +161,6 @@ def test_fresh_computes_again(tmp_path: Path) -> None:
 MISTAKES = {
     ("run", "--num-segments", "many"): "num_segments='many' is not allowed: give a whole number (segments of a mosaic, "
     "one of them foreground).",
-    ("run", "--seed", "0,1"): "seed=0,1 is a list: `fcam run` takes one value, `fcam grid` several.",
     ("run", "--dataset", "mnist"): "dataset='mnist' is unknown: choose digits, cifar10, cifar100, "
     "keywords, hatexplain, motifs, clouds, folder:PATH, hatexplain:PATH, text:PATH, series:PATH or bags:PATH.",
     ("run", "--foreground", "0,x"): "foreground names 'x', which is not a class of dataset='digits': choose from "
