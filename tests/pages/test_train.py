@@ -98,7 +98,7 @@ def given(data: SDCData) -> dict[str, Any]:
     return {"index": flat([data.segments]), "label": data.label.tolist(), "place": place, "M": data.num_segments}
 
 
-@pytest.mark.parametrize(("loss", "m"), [*product(("soft", "hard", "lvml"), (2, 3, 7, 20))])
+@pytest.mark.parametrize(("loss", "m"), [*product(("soft", "hard", "lvml"), (2, 7, 20))])
 def test_losses_and_gradients_are_the_library_s(bare: Page, loss: str, m: int) -> None:
     """Also the pull on each segment: the derivative of a mosaic's own loss by the focus logit at that place."""
     splits, pixels, model = case(m)
@@ -119,7 +119,7 @@ def test_losses_and_gradients_are_the_library_s(bare: Page, loss: str, m: int) -
         np.testing.assert_allclose(values, flat(known), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize(("paradigm", "m"), [*product(PARADIGMS, (2, 5, 20))])
+@pytest.mark.parametrize(("paradigm", "m"), [*product(PARADIGMS, (2, 20))])
 def test_five_epochs_end_where_the_library_ends(bare: Page, paradigm: str, m: int) -> None:
     """From given weights and batches; the hybrid switches after two, with a fresh optimiser."""
     splits, pixels, model = case(m)
