@@ -175,9 +175,12 @@ def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, st
     _add_captions(pictures, captioned, shown, left_out)
     found = [picture for picture in pictures.values() if picture.captions]
     left_out["pictures without a caption"] = len(pictures) - len(found)
-    for what, count in left_out.items():
+    told = {f"{what} are left out": count for what, count in left_out.items()}
+    without = sum(not picture.objects and picture.image_id not in sizes for picture in found)
+    told[f"pictures are not in '{boxes.name}' and have no boxes"] = without
+    for what, count in told.items():
         if count:
-            log.warning("dataset='%s': %s: %d %s are left out.", source, split, count, what)
+            log.warning("dataset='%s': %s: %d %s.", source, split, count, what)
     if not found:
         raise DataError(f"dataset='{source}': '{words}' has no pictures with captions.")
     if missing := [str(picture.pixels) for picture in found if not os.path.isfile(str(picture.pixels))]:

@@ -250,6 +250,7 @@ def test_what_is_left_out_is_counted(layout: Layout, caplog: pytest.LogCaptureFi
         "1 boxes of unknown pictures are left out.",
         "1 boxes without area are left out.",
         "1 captions of unknown pictures are left out.",
+        "1 pictures are not in 'instances_train2014.json' and have no boxes.",
         "1 pictures without a caption are left out.",
         "2 captions without a word are left out.",
     ]
