@@ -6,6 +6,7 @@ import fnmatch
 import hashlib
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ import numpy as np
 from fcamlib import __version__, paths, store
 from fcamlib.config import SOURCES, Training
 from fcamlib.errors import UserError
-from fcamlib.provenance import cpu_name, slow_bfloat16
+from fcamlib.provenance import cpu_name, instruction_sets, slow_bfloat16
 from fcamlib.store import Result
 
 PACKAGES = ("torch", "torchvision", "numpy", "scipy", "scikit-learn", "pandas", "matplotlib", "pydantic", "safetensors",
@@ -191,6 +192,12 @@ def chosen(patterns: tuple[str, ...]) -> list[Result[Any]]:
     return list(matching.values())
 
 
+def capability(record: Result[Any]) -> str:
+    """The record's instruction set if this machine has it but PyTorch would not use it by default, else empty."""
+    wanted, known = record.summary["provenance"].get("cpu_capability", ""), instruction_sets()
+    return "" if wanted not in known or os.environ.get(CAPABILITY, known[-1]).upper() == wanted else wanted
+
+
 def compared(record: Result[Any]) -> bool:
     """Compute a recorded result again, print one line, and return whether it is reproduced."""
     found = store.get(record.config, recorded=False)
@@ -200,8 +207,7 @@ def compared(record: Result[Any]) -> bool:
     wanted, used = (result.summary["provenance"].get("cpu_capability", "unknown") for result in (record, found))
     reproduced = largest == 0
     if wanted != used:
-        how = f"{CAPABILITY}={wanted.lower()} takes these where the processor has them"
-        line += f"; computed with {used} instructions, the record with {wanted} ({how})"
+        line += f"; computed with {used} instructions, the record with {wanted}, which this machine lacks"
         if not reproduced and (reproduced := within_seeds(record, found)):
             line += ": final measures agree within their digits or the spread over seeds"
     click.echo(f"{line}{'' if reproduced else '; NOT REPRODUCED'}; in {found.folder}")
@@ -210,8 +216,19 @@ def compared(record: Result[Any]) -> bool:
 
 
 def rerun(names: tuple[str, ...]) -> bool:
-    """Compute the recorded results that match these names or patterns again; return whether all are reproduced."""
+    """Compute the recorded results that match these names or patterns again; return whether all are reproduced.
+
+    Each result uses the record's vector instructions if the processor has them, in a separate process if necessary.
+    """
     from fcamlib.numerics import keep_freed_memory
 
+    groups: dict[str, list[Result[Any]]] = {}
+    for record in chosen(names):
+        groups.setdefault(capability(record), []).append(record)
     keep_freed_memory()
-    return all([compared(record) for record in chosen(names)])
+    reproduced = all([compared(record) for record in groups.pop("", [])])
+    for instructions, records in groups.items():
+        command = [sys.executable, "-m", "fcamlib", "rerun", *(record.folder.name for record in records)]
+        environment = os.environ | {CAPABILITY: instructions.lower()}
+        reproduced &= subprocess.run(command, env=environment).returncode == 0
+    return reproduced

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fcamlib.store import Result
 
 PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn")
+# Processor flags that PyTorch requires for each of its instruction sets, as named in /proc/cpuinfo.
+INSTRUCTION_SETS = {"AVX2": {"avx2", "fma"}, "AVX512": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"}}
 BFLOAT16_COSTS = "takes about three times as long as float32 here: the processor lacks avx512_bf16 and amx_bf16"
 
 
@@ -34,6 +36,12 @@ def cpuinfo(field: str) -> str:
 def cpu_name() -> str:
     """The processor's name, as far as the system reports it."""
     return cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def instruction_sets() -> list[str]:
+    """Vector instruction sets of this processor that PyTorch can use, the widest last."""
+    flags = set(cpuinfo("flags").split())
+    return [name for name, needed in INSTRUCTION_SETS.items() if needed <= flags]
 
 
 def device_name(config: Computing) -> str:

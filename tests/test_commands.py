@@ -160,16 +160,31 @@ def test_a_changed_number_or_text_is_found_and_is_status_1(recorded: Path) -> No
         assert checks._apart(blank, other) == apart
 
 
-def test_with_other_instructions_than_the_records_it_says_so_and_judges_by_the_spread_over_seeds(
-    recorded: Path,
+def test_a_record_of_another_instruction_set_is_computed_with_it_where_the_processor_has_it(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    result = tiny_run()
+    keep(result, provenance={**result.summary["provenance"], "cpu_capability": "AVX2"})
+    record: store.Result[Any] = store.every(recorded=True)[0]
+    for sets, by_hand, expected in (
+        (["AVX2", "AVX512"], "AVX512", "AVX2"),
+        (["AVX2", "AVX512"], "avx2", ""),
+        (["AVX2"], "AVX2", ""),
+        ([], "", ""),
+    ):
+        monkeypatch.setattr(checks, "instruction_sets", lambda sets=sets: sets)
+        monkeypatch.setenv(checks.CAPABILITY, by_hand)
+        assert checks.capability(record) == expected
+
+
+def test_without_the_records_instruction_set_it_says_so_and_judges_by_the_spread_over_seeds(recorded: Path) -> None:
     for seed, (shift, reproduced) in enumerate([(1e-4, True), (0.5, False)]):
         result = tiny_run(seeds=seed, epochs=2 + seed)
         splits = result.summary["splits"]
         splits["test"]["loss"] += shift
         keep(result, splits=splits, provenance={**result.summary["provenance"], "cpu_capability": "VSX"})
         found = answer(result.config.name)
-        assert "the record with VSX (ATEN_CPU_CAPABILITY=vsx takes these" in found.output
+        assert "the record with VSX, which this machine lacks" in found.output
         assert (found.exit_code == 0) == reproduced == ("NOT REPRODUCED" not in found.output)
 
 
