@@ -35,10 +35,10 @@ SCRIPTS = {  # book/_ext/<script>.py -> what it reads and what it writes
         ["course-data.md", "course-plane-data.md", "course-note.md", "train-data.md", "train-note.md"],
     ),
     "findings": (
-        [PARAMETERS, *EXECUTED, "benchmarks/report.py"],
+        [PARAMETERS, *EXECUTED, "benchmarks/report.py", "book/_ext/tasks.yaml"],
         ["numbers.json", "findings.md", "benchmark.md", "runtimes.md", "runtimes-recorded.md"],
     ),
-    "ledger": ([*EXECUTED, "book/_ext/claims.jinja"], ["claims.md", "claims.json"]),
+    "ledger": ([*EXECUTED, "book/_ext/claims.jinja", "book/_ext/tasks.yaml"], ["claims.md", "claims.json"]),
 }
 PARTS = [f"{BUILT}{name}" for _, names in SCRIPTS.values() for name in names]
 PLACES = ("*.*", "api/*.md", "_parts/*.md", "_ext/*.*", "_static/*")

@@ -11,11 +11,8 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from docutils import nodes
 from pydantic import BaseModel
-from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
 
 PACKAGE = "fcamlib"
 # Code first: a dollar inside code is no formula.
@@ -73,17 +70,14 @@ def _rows(rows: list[list[str]], option: str = "") -> str:
 
 def _fields(model: type[BaseModel]) -> Iterator[list[str]]:
     """Name, type with default, and description of the fields of a configuration."""
-    bases = [vars(base).get("__annotations__", {}) for base in reversed(model.__mro__)]
-    kinds = {name: kind for fields in bases for name, kind in fields.items()}
+    kinds = {name: kind for base in reversed(model.__mro__) for name, kind in inspect.get_annotations(base).items()}
     for name, field in model.model_fields.items():
         default = "" if field.is_required() else f" = ``{field.default!r}``"
         kind = field.annotation.__name__ if isinstance(field.annotation, type) else kinds[name]  # no alias
         yield [f"``{name}``", f"``{kind}``{default}", field.description or ""]
 
 
-def source_signature(
-    app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
-) -> tuple[str | None, str | None] | None:
+def source_signature(app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: Any, returns: Any) -> Any:
     """Parameters and result with their types as written, which autodoc would evaluate to something unreadable."""
     if what == "class" and issubclass(obj, BaseModel):
         return "", None
@@ -100,9 +94,7 @@ def source_signature(
     return f"({ast.unparse(node.args)})", ast.unparse(node.returns) if node.returns and what != "class" else None
 
 
-def plain_where_unknown(
-    app: Sphinx, env: BuildEnvironment, node: pending_xref, contnode: nodes.Element
-) -> nodes.Element | None:
+def plain_where_unknown(app: Sphinx, env: Any, node: Any, contnode: Any) -> Any:
     """A name without an entry of its own is shown as code; one that a page asks for by its full name must exist."""
     is_python = node.get("refdomain") == "py"
     return contnode if is_python and (node["reftype"] == "obj" or not node["reftarget"].startswith(PACKAGE)) else None

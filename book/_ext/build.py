@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(".snakemake")
-SHOWN = 40  # lines of the log after a failure
 START = re.compile(r"^Job (\d+): (.+)")
 END = re.compile(r"^Finished jobid: (\d+)|^(\d+) of (\d+) steps")
 
@@ -37,7 +36,7 @@ def main(arguments: list[str]) -> int:
         for step in steps(line for line in process.stdout or () if log.write(line)):
             print(step, flush=True)
     if status := process.returncode:
-        print(*path.read_text("utf-8").splitlines()[-SHOWN:], sep="\n", file=sys.stderr)
+        print(*path.read_text("utf-8").splitlines()[-40:], sep="\n", file=sys.stderr)
     words = "The build failed; the" if status else "The"
     print(f"{words} whole log is {path.absolute()}.", file=sys.stderr if status else sys.stdout)
     return status

@@ -3,9 +3,9 @@
 Usage: execute_notebook.py PARAMETERS.yaml OUTPUT_FOLDER NOTEBOOK...
        execute_notebook.py --refresh NOTEBOOK...
 
-The first form dates the line under each figure that says how it was made, and writes how long the execution took, and
-where, to a .json beside each result. The second form executes committed notebooks with their own defaults and stores
-the outputs that nbval compares: text, no pictures. The notebooks of a call share one kernel, which starts for long.
+The first form dates the line under each figure and writes how long the execution took, and where, to a .json beside
+each result. The second form stores in committed notebooks the outputs that nbval compares: text, no pictures. The
+notebooks of a call share one kernel, which starts for longer than most of them run.
 """
 
 import datetime
@@ -28,7 +28,6 @@ from nbformat import NotebookNode
 from fcamlib import paths
 from fcamlib.provenance import cpu_name, how_made
 
-VOLATILE = ("papermill", "execution")  # metadata of a cell
 FIGURE_NOTE = re.compile(r'<details class="figure-note" data-figure="([^"]+)">')
 
 
@@ -38,7 +37,7 @@ def clean(executed: NotebookNode) -> None:
     executed.metadata = NotebookNode({key: executed.metadata[key] for key in kept if key in executed.metadata})
     for number, cell in enumerate(executed.cells):
         cell.id = f"cell-{number:03d}"
-        cell.metadata = NotebookNode({key: cell.metadata[key] for key in cell.metadata if key not in VOLATILE})
+        cell.metadata = NotebookNode({k: v for k, v in cell.metadata.items() if k not in ("papermill", "execution")})
 
 
 @contextmanager
@@ -88,20 +87,17 @@ def notes(cell: NotebookNode) -> Iterator[NotebookNode]:
 
 
 def execute(parameter_file: Path, target: Path, sources: list[Path]) -> None:
-    """Run notebooks in an empty folder as a user may; write the results to `target`, seconds and device beside each.
+    """Run notebooks in an empty folder; write the results to `target`, seconds and device beside each.
 
     A notebook about runs on mosaics takes the profile's parameters, the others run with their own defaults.
     """
-    profile = yaml.safe_load(parameter_file.read_text("utf-8"))
+    profile, today = yaml.safe_load(parameter_file.read_text("utf-8")), datetime.datetime.now(datetime.UTC).date()
     with tempfile.TemporaryDirectory() as elsewhere, kernel() as run:
         for source in sources:
             print(f"Executing {source}.", flush=True)
-            takes = "paper_split" in papermill.inspect_notebook(source)
-            executed = run(source, elsewhere, profile if takes else None)
-            if left := sorted(path.name for path in Path(elsewhere).iterdir()):
-                raise RuntimeError(f"{source.name} leaves {left[0]} in the folder that it is run from.")
-            cost = {"seconds": round(executed.metadata.papermill.duration, 1), "device": cpu_name()}
-            cost["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
+            executed = run(source, elsewhere, profile if "paper_split" in papermill.inspect_notebook(source) else None)
+            seconds = round(executed.metadata.papermill.duration, 1)
+            cost = {"seconds": seconds, "device": cpu_name(), "date": today.isoformat()}
             clean(executed)
             for cell in executed.cells:
                 if "injected-parameters" in cell.metadata.get("tags", []):

@@ -3,8 +3,7 @@
 Usage: findings.py EXECUTED_NOTEBOOKS
        findings.py README.md
 
-The first form writes into the folder of the executed notebooks numbers.json, from which the extension `pages` fills
-`{{ names }}` in pages, findings.md with the key figure, benchmark.md, runtimes.md, and the picture that explorer.md
+The first form writes the numbers that pages quote, their tables and the key figure, and the picture that explorer.md
 shows without JavaScript. The second form puts the table of results between the two marks in README.md.
 """
 
@@ -16,43 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from ledger import LINEAR, parameters_of
+from ledger import LINEAR, TABLES, parameters_of
 
 from benchmarks import report
-from fcamlib import notebook, paths, plots, store, tables
+from fcamlib import notebook, plots, store, tables
 from fcamlib.claims import CLAIMS
 from fcamlib.config import CaptionRun, FlowParameters, Run, SweepGrid
 from fcamlib.provenance import figure_record
 from fcamlib.theory import tables as theory_tables
 
-RECORDED = paths.recorded_dir() or Path("results/recorded")
-FIGURE = """```{{figure}} {folder}/overview.svg
-:name: fig-key
-:alt: One panel per data set; for SA, HA, LVML and hybrid a point for accuracy and one for SAIF with their intervals.
-Accuracy and SAIF on test data: {tasks}. Bars are 95% intervals over n seeds; fewer than five seeds have none.
-```
-"""
-# Key -> name in tables and figures, and title of the recorded results; a task on which nothing was learned is left out.
-SCENES = "scenes, 600 pictures, state sees the word, 20 epochs"
-HATE = "HateXplain (reduced copy), all posts"
-TASKS = {
-    "digits": ("Digits, m = 5", "digits, m = 5, 2,000 mosaics, 20 epochs"),
-    "cifar": ("CIFAR-10 (JPEG copy), m = 5", "CIFAR-10 (JPEG copy), m = 5, 30,000 mosaics, 16 epochs"),
-    "hatexplain": ("HateXplain, word embeddings",
-                   f"{HATE}, embedding, 550 epochs, 500 epochs at 0.1, then 50 epochs at 0.008"),
-    "transformer": ("HateXplain, transformer", f"{HATE}, transformer, 10 epochs"),
-    "keywords": ("Generated text", "keywords, 500 posts, embedding, 8 epochs"),
-    "motifs": ("Generated time series", "motifs, m = 5, 300 series, 16 epochs"),
-    "clouds": ("Generated bags", "clouds, m up to 12, 400 bags, 12 epochs"),
-    "scenes": ("Captions of generated scenes", f"{SCENES}, 10 epochs at 0.004/0.004, then 10 epochs at 0.002/0.002"),
-}  # fmt: skip
+TASKS = {key: tuple(names) for key, names in TABLES["shown"].items()}  # key -> name in tables, title of the results
 DRAWN = ("digits", "cifar", "hatexplain", "clouds")
 SAIF_COLUMNS = {"soft": "SAIF: SA", "hard": "HA", "lvml": "LVML", "hybrid": "hybrid"}
 MARKS = "<!-- results: written by book/_ext/findings.py README.md -->\n", "<!-- end of results -->"
-BENCHMARKS = {  # file in results/recorded/bench -> its heading
-    "pictures": "Pictures, float32", "pictures_bfloat16": "Pictures, the library in bfloat16", "theory": "The theory",
-    "text": "Text", "captions": "Captions",
-}  # fmt: skip
 PREFIXES = {"captions": "captions of ", "fixed_focus": "fixed focus, ", "study": "study, "}
 
 
@@ -123,22 +98,22 @@ def findings(folder: Path, found: Mapping[str, list[Any]]) -> str:
     record = figure_record("", grouped) | {"notebook": "book/_ext/findings.py", "rerun": "make book"}
     parts = [tables.summary_frame(runs, at="end").assign(dataset=name) for name, runs in grouped.items()]
     plots.save(plots.accuracy_saif_summary(pd.concat(parts)), "overview", folder, record)
-    figure = FIGURE.format(folder=folder.name, tasks="; ".join(TASKS[key][1] for key in DRAWN))
+    figure = TABLES["figure"].format(folder=folder.name, tasks="; ".join(TASKS[key][1] for key in DRAWN))
     return f"{figure}\n{plots.how_made(record, 'overview', dated=True)}\n\n{tables.markdown(results_table(found))}"
 
 
 def update_readme(path: Path) -> None:
     """Put the table of results between its marks."""
-    before, _, after = path.read_text("utf-8").partition(MARKS[0])
+    (before, _), (_, after) = (path.read_text("utf-8").split(mark) for mark in MARKS)
     table = tables.markdown(results_table(shown_tasks()))
-    path.write_text(f"{before}{MARKS[0]}{table}{MARKS[1]}{after.partition(MARKS[1])[2]}", "utf-8")
+    path.write_text(f"{before}{MARKS[0]}{table}{MARKS[1]}{after}", "utf-8")
 
 
 def benchmarks() -> str:
     """The recorded benchmarks as tables, each with what was measured on which machine."""
     parts = []
-    for name, heading in BENCHMARKS.items():
-        content = json.loads((RECORDED / "bench" / f"{name}.json").read_text("utf-8"))
+    for name, heading in TABLES["benchmarks"].items():
+        content = json.loads(Path("results", "recorded", "bench", f"{name}.json").read_text("utf-8"))
         source = content["provenance"]
         where = f"{source['device']}, torch {source['packages']['torch']}, commit {source['commit']}, {source['date']}"
         table = tables.markdown(report.table(content))
@@ -151,12 +126,10 @@ def recorded_table() -> pd.DataFrame:
     rows, results = [], list[Any](store.every(recorded=True))
     for result in sorted(results, key=tables.kind):
         source, threads = result.summary["provenance"], getattr(result.config, "training", result.config).threads
-        rows.append({
-            "recorded": PREFIXES.get(tables.kind(result), "") + tables.title(result),
-            "took": float(source.get("train_seconds") or source["last_session_seconds"]),
-            "on": f"{source['device']}, {source['cpu_capability']}, threads: {threads}",
-            "date": source["date"],
-        })  # fmt: skip
+        name = PREFIXES.get(tables.kind(result), "") + tables.title(result)
+        took = float(source.get("train_seconds") or source["last_session_seconds"])
+        on = f"{source['device']}, {source['cpu_capability']}, threads: {threads}"
+        rows.append({"recorded": name, "took": took, "on": on, "date": source["date"]})
     return pd.DataFrame(rows).groupby("recorded", sort=False).agg(
         results=("took", "size"),
         each=("took", lambda took: " to ".join(dict.fromkeys((duration(took.min()), duration(took.max()))))),

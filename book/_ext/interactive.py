@@ -11,7 +11,6 @@ import base64
 import io
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,50 +29,35 @@ NAME = f"book/_ext/{Path(__file__).name}"
 # Fewer mosaics than the notebooks have: training takes more epochs, so that there is more to see.
 SETTING = {"num_train": 1_000, "num_validation": 250, "num_test": 1_000, "seeds": "0"}
 LIST_LENGTH = 12
-STATIC_EPOCHS = (0, 2, 5)  # and those at the switch and at the end
-STATIC_MOSAICS = 3
+STATIC_EPOCHS, STATIC_MOSAICS = (0, 2, 5), 3  # and the epochs at the switch and at the end
 MEASURES = ["accuracy", "focus_accuracy", "saif", "a_z", "s_y"]
 RECORD = Path(__file__).parents[1] / "train.csv"
-NETWORKS = dict.fromkeys(("focus_network", "classification_network"), "mlp:1x32")
+NETWORK = "mlp:1x32"
 KEPT = ["loss", "accuracy", "focus_accuracy", "saif"]
-Courses = Mapping[str, Trajectory]
 
 
-def courses(setting: Mapping[str, Any]) -> dict[str, Trajectory]:
+def courses(setting: dict[str, Any]) -> dict[str, Trajectory]:
     """Paradigm -> trajectory of training with the attention on all test mosaics."""
     return {run.paradigm: trajectory(run, run.data.num_test) for run in Grid.of(setting).configs()}
 
 
-def plane_data(found: Courses) -> dict[str, Any]:
+def plane_data(found: dict[str, Trajectory]) -> dict[str, Any]:
     """By paradigm, percent in each cell of the plane and the measures after each epoch."""
-    return {
-        "epochs": found["soft"].history["epoch"].tolist(),
-        "switch": tables.switch_epoch(found.values()),
-        "paradigms": {
-            name: {
-                "label": tables.label(name),
-                "cells": [cells.ravel().round(2).tolist() for cells in one.histograms],
-                **one.history[MEASURES].round(3).to_dict("list"),
-            }
-            for name, one in found.items()
-        },
+    shown = {
+        name: {"label": tables.label(name), "cells": [cells.ravel().round(2).tolist() for cells in one.histograms]}
+        | one.history[MEASURES].round(3).to_dict("list")
+        for name, one in found.items()
     }
+    epochs, switch = found["soft"].history["epoch"].tolist(), tables.switch_epoch(found.values())
+    return {"epochs": epochs, "switch": switch, "paradigms": shown}
 
 
-def recorded_saif(last: int) -> dict[str, list[float]]:
-    """Paradigm -> SAIF of the recorded runs on CIFAR-10, mean over seeds, after each share 1/last of their epochs."""
-    curves = tables.history_frame(shown_tasks()["cifar"]).groupby(["paradigm", "epoch"])["saif"].mean().unstack()
-    epochs = [-(-epoch * curves.shape[1] // last) for epoch in range(1, last + 1)]
-    return {str(name): row.loc[epochs].round(3).tolist() for name, row in curves.iterrows()}
-
-
-def lists(found: Courses) -> dict[str, list[int]]:
+def lists(found: dict[str, Trajectory]) -> dict[str, list[int]]:
     """The mosaics that a reader can go through, by rules that look at the trained models alone."""
     a_z = [(one.examples["alpha"][-1] * one.examples["foreground"]).sum(axis=1) for one in found.values()]
     soft = found["soft"].examples
-    every, focus = np.arange(len(soft["label"])), soft["alpha"][-1].argmax(axis=1)
-    is_right = soft["prob"][-1].argmax(axis=1) == soft["label"]
-    elsewhere = np.flatnonzero(is_right & ~soft["foreground"][every, focus])
+    every, is_right = np.arange(len(soft["label"])), soft["prob"][-1].argmax(axis=1) == soft["label"]
+    elsewhere = np.flatnonzero(is_right & ~soft["foreground"][every, soft["alpha"][-1].argmax(axis=1)])
     most, number = min(LIST_LENGTH, len(every)), min(LIST_LENGTH, len(elsewhere))
     groups = {
         f"the first {most} test mosaics": every,
@@ -84,24 +68,18 @@ def lists(found: Courses) -> dict[str, list[int]]:
     return {title: numbers[:LIST_LENGTH].tolist() for title, numbers in groups.items() if len(numbers)}
 
 
-def gallery_data(found: Courses) -> dict[str, Any]:
+def gallery_data(found: dict[str, Trajectory]) -> dict[str, Any]:
     """Mosaics once each, with attention and prediction of the models in hundredths."""
-    groups, first, kept = lists(found), found["soft"], found["soft"].examples
+    groups, kept = lists(found), found["soft"].examples
     chosen = sorted({number for numbers in groups.values() for number in numbers})
-    return {
-        "classes": first.summary["class_names"],
-        "sprite": sprite(kept["segments"][chosen]),
-        "lists": [{"title": title, "mosaics": list(map(chosen.index, group))} for title, group in groups.items()],
-        "mosaics": [
-            {
-                "number": number,
-                "label": int(kept["label"][number]),
-                "foreground": int(kept["foreground"][number].argmax()),
-                "looks": {name: looks(one, number) for name, one in found.items()},
-            }
-            for number in chosen
-        ],
-    }
+    mosaics = [
+        {"number": number, "label": int(kept["label"][number]), "foreground": int(kept["foreground"][number].argmax()),
+         "looks": {name: looks(one, number) for name, one in found.items()}}
+        for number in chosen
+    ]  # fmt: skip
+    shown = [{"title": title, "mosaics": list(map(chosen.index, numbers))} for title, numbers in groups.items()]
+    classes, picture = found["soft"].summary["class_names"], sprite(kept["segments"][chosen])
+    return {"classes": classes, "sprite": picture, "lists": shown, "mosaics": mosaics}
 
 
 def looks(one: Trajectory, number: int) -> list[list[int]]:
@@ -120,10 +98,9 @@ def sprite(segments: UInt8[np.ndarray, "n M H W"]) -> str:
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def as_markdown(found: Courses) -> str:
+def as_markdown(found: dict[str, Trajectory]) -> str:
     """The sentence on the setting and the data as JSON within the page."""
-    one = found["soft"]
-    run, last = one.config, one.history["epoch"].iloc[-1]
+    one, run, last = found["soft"], found["soft"].config, found["soft"].history["epoch"].iloc[-1]
     sentence = (
         f"Shown are {one.summary['title']} with {run.data.described}, {last} epochs, seed {run.seed} and "
         f"{one.summary['n']:,} test mosaics; four models that start from the same weights."
@@ -131,25 +108,23 @@ def as_markdown(found: Courses) -> str:
     return f"{sentence}\n\n{raw('fcam-course-data', plane_data(found) | {'gallery': gallery_data(found)})}"
 
 
-def raw(identifier: str, content: Mapping[str, Any]) -> str:
+def raw(identifier: str, content: dict[str, Any]) -> str:
     """Data as JSON within the page, which Markdown leaves as it is."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
     return f'```{{raw}} html\n<script type="application/json" id="{identifier}">{text}</script>\n```\n'
 
 
-def static_gallery(found: Courses) -> dict[str, Any]:
+def static_gallery(found: dict[str, Trajectory]) -> dict[str, Any]:
     """The arguments of `plots.attention_gallery`: the first mosaics of the last list and the trained models."""
     *_, numbers = lists(found).values()
     chosen, first = numbers[:STATIC_MOSAICS], found["soft"]
-    labels = first.examples["label"][chosen]
-    prob = {name: one.examples["prob"][-1, chosen] for name, one in found.items()}
+    labels, prob = first.examples["label"][chosen], {n: one.examples["prob"][-1, chosen] for n, one in found.items()}
     return {name: first.examples[name][chosen] for name in ("segments", "foreground")} | {
-        "labels": labels,
-        "label_names": first.summary["class_names"],
+        "labels": labels, "label_names": first.summary["class_names"],
         "alpha": {name: one.examples["alpha"][-1, chosen] for name, one in found.items()},
         "predictions": {name: values.argmax(axis=1) for name, values in prob.items()},
         "scores": {name: values[np.arange(len(chosen)), labels] for name, values in prob.items()},
-    }
+    }  # fmt: skip
 
 
 def provenance(data: str, commit: str, date: str, recorded: bool, argument: str) -> dict[str, Any]:
@@ -158,26 +133,35 @@ def provenance(data: str, commit: str, date: str, recorded: bool, argument: str)
     return {"notebook": NAME, "computed": [made], "rerun": f"python {NAME} {argument}"}
 
 
-def write_course(folder: Path) -> None:
-    """Train, and write what course.md and the landing page show."""
+def write(folder: Path) -> None:
+    """Train, and write what course.md and the landing page show, and what train.md shows beside a reader's training."""
     found = courses(SETTING)
     one, made = found["soft"], found["soft"].summary["provenance"]
-    record = provenance(one.summary["title"], made["commit"], made["date"], False, "FOLDER")
+    course = provenance(one.summary["title"], made["commit"], made["date"], False, "FOLDER")
     last, data = len(one.histograms) - 1, plane_data(found)
     shown = sorted({epoch for epoch in (*STATIC_EPOCHS, data["switch"], last) if epoch <= last})
     plane = {f"epoch {epoch}": {name: one.histograms[epoch] for name, one in found.items()} for epoch in shown}
-    plots.save(plots.focus_prediction_heatmaps(plane), "course-plane", folder, record)
-    plots.save(plots.attention_gallery(**static_gallery(found)), "course-gallery", folder, record)
-    for name, saif in recorded_saif(last).items():
-        data["paradigms"][name]["recorded"] = saif
-    (folder / "course-data.md").write_text(as_markdown(found), "utf-8")
-    (folder / "course-plane-data.md").write_text(raw("fcam-course-data", data), "utf-8")
-    (folder / "course-note.md").write_text(plots.how_made(record, "course", dated=True) + "\n", "utf-8")
+    plots.save(plots.focus_prediction_heatmaps(plane), "course-plane", folder, course)
+    plots.save(plots.attention_gallery(**static_gallery(found)), "course-gallery", folder, course)
+    curves = tables.history_frame(shown_tasks()["cifar"]).groupby(["paradigm", "epoch"])["saif"].mean().unstack()
+    shares = [-(-epoch * curves.shape[1] // last) for epoch in range(1, last + 1)]  # as many of its epochs
+    for name in found:
+        data["paradigms"][name]["recorded"] = curves.loc[name, shares].round(3).tolist()
+    frame = pd.read_csv(RECORD, comment="#")
+    _, commit, date = RECORD.read_text("utf-8").split("\n", 1)[0].split()
+    training = provenance("digits", commit, date, True, "--record")
+    plots.save(plots.learning_curves(frame, switch_epoch=10), "train-recorded", folder, training)
+    parts = {"course-data": as_markdown(found), "course-plane-data": raw("fcam-course-data", data)}
+    parts["course-note"] = plots.how_made(course, "course", dated=True) + "\n"
+    parts |= {"train-data": data_script(frame), "train-note": plots.how_made(training, "train-recorded") + "\n"}
+    for name, text in parts.items():
+        (folder / f"{name}.md").write_text(text, "utf-8")
 
 
 def record() -> None:
     """Keep test measures of the default setting over ten seeds, headed by commit and date."""
-    results = store.get_all(Grid.of({"dataset": "digits", "seeds": list(range(10)), **NETWORKS}).configs())
+    grid = {"dataset": "digits", "seeds": list(range(10)), "focus_network": NETWORK, "classification_network": NETWORK}
+    results = store.get_all(Grid.of(grid).configs())
     made = results[0].summary["provenance"]
     frame = tables.history_frame(results, KEPT).round(4)
     RECORD.write_text(f"# {made['commit']} {made['date']}\n{frame.to_csv(index=False)}", "utf-8")
@@ -194,21 +178,11 @@ def data_script(frame: pd.DataFrame) -> str:
     return raw("fcam-train-data", {"digits": digits, "recorded": band})
 
 
-def write_training(folder: Path) -> None:
-    """Write what train.md shows beside the reader's own training."""
-    frame = pd.read_csv(RECORD, comment="#")
-    _, commit, date = RECORD.read_text("utf-8").split("\n", 1)[0].split()
-    made = provenance("digits", commit, date, True, "--record")
-    plots.save(plots.learning_curves(frame, switch_epoch=10), "train-recorded", folder, made)
-    (folder / "train-data.md").write_text(data_script(frame), "utf-8")
-    (folder / "train-note.md").write_text(plots.how_made(made, "train-recorded") + "\n", "utf-8")
-
-
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    if sys.argv[1] == "--record":
-        record()
-    else:
-        write_course(Path(sys.argv[1]))
-        write_training(Path(sys.argv[1]))
+    match sys.argv[1:]:
+        case ["--record"]:
+            record()
+        case [folder]:
+            write(Path(folder))
+        case _:
+            sys.exit(__doc__)

@@ -3,8 +3,8 @@
 Usage: ledger.py EXECUTED_NOTEBOOKS
        ledger.py FILE.json
 
-The first form reads the executed notebooks' parameters, so that their runs are found, and writes claims.md and
-claims.json into the same folder. The second writes what the recorded results alone say, which the tests compare.
+The first form finds the runs of the executed notebooks by their parameters and writes claims.md and claims.json beside
+them. The second writes what the recorded results alone say, which the tests compare.
 """
 
 import json
@@ -16,18 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import nbformat
+import yaml
 from jinja2 import Environment
 
 from fcamlib import claims, notebook, store, tables
 from fcamlib import config as configs
-from fcamlib.claims import CLAIMS, Evidence
-from fcamlib.groups import ORDER
+from fcamlib.claims import CLAIMS
+from fcamlib.groups import ORDER, Result
+from fcamlib.plots.look import parameters_of
 from fcamlib.theory import tables as theory_tables
 from fcamlib.verdicts import Criterion, State, criterion_text, states, verdict
 
-Result = Any
 TEMPLATE = Path(__file__).with_name("claims.jinja")
+TABLES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("tasks.yaml").read_text("utf-8"))
 LINEAR, FLOW, FIXED = "04_fixed_focus_linear", "05_gradient_flow", "06_fixed_focus_images"
 PICTURES, CAPTIONS = "02_accuracy_and_saif", "10_captions"
 # Kind of data -> the notebook that trains on it, and what it changes, one entry for each set of runs.
@@ -37,22 +38,6 @@ NOTEBOOKS: dict[Any, tuple[str, list[dict[str, Any]]]] = {
     configs.Series: ("08_time_series", [{}]),
     configs.Bags: ("09_bags", [{}]),
 }
-# Recorded study -> notebook, the columns that tell its combinations apart, what these are called.
-STUDIES: dict[str, tuple[str, tuple[str, ...], str]] = {
-    "scale": ("12_hybrid_at_scale", ("num_segments",), "numbers of segments"),
-    "capacities": ("13_architecture_ablation", ("focus", "classifier"), "pairs of networks"),
-    "switches": ("13_architecture_ablation", ("soft_share",), "switch points"),
-}
-ON_RUNS = [name for name, claim in CLAIMS.items() if Evidence in claim.measured]
-# The paper's own tasks: title, notebook, command and claims.
-PAPER_TASKS: tuple[tuple[str, str, str, Sequence[str]], ...] = (
-    *((f"CIFAR-10, m = {m}", PICTURES, "fcam grid profiles/cifar10_gpu.yaml", ON_RUNS) for m in (5, 10, 20)),
-    ("CIFAR-100, m = 20", PICTURES,
-     "fcam grid --dataset cifar100 --num-segments 20 --num-train 50000 --epochs 150 --seeds 0,1,2,3,4", ON_RUNS),
-    ("MSCOCO 2014", CAPTIONS, "fcam caption --dataset coco --paradigm soft,hard,hybrid --seed 0,1,2", ["H1"]),
-    *((f"{title}, fixed focus", FIXED, f"fcam sweep --dataset {source} --epochs 100", ["I1", "I2", "I3"])
-      for title, source in (("CIFAR-10", "cifar10"), ("CIFAR-100", "cifar100"))),
-)  # fmt: skip
 MARKS: dict[str, str] = {"supported": "✔", "contradicted": "✘", "inconclusive": "○", "not tested": "·"}
 
 
@@ -75,16 +60,6 @@ class Task:
         return str(verdict(self.criteria[claim])) if claim in self.criteria else ""
 
 
-def parameters_of(path: Path) -> dict[str, Any]:
-    """The parameters of an executed notebook: its own, and those that papermill put in their place."""
-    values: dict[str, Any] = {}
-    for cell in nbformat.read(path, as_version=4).cells:
-        if {"parameters", "injected-parameters"} & set(cell.metadata.get("tags", [])):
-            exec(cell.source, {}, values)  # literals in a notebook of this checkout
-    values.pop("__annotations__", None)
-    return values
-
-
 def all_tasks(folder: Path) -> list[Task]:
     """Every task of the book: recorded ones, those of the executed notebooks in `folder`, and the paper's own."""
 
@@ -100,7 +75,7 @@ def all_tasks(folder: Path) -> list[Task]:
     judged += [*sweep_tasks(sweeps), *flow_tasks(given(FLOW, configs.FlowParameters).settings())]
     missing = [
         Task(title, book, "not run", command, {claim: [] for claim in names})
-        for title, book, command, names in PAPER_TASKS
+        for title, book, command, names in TABLES["paper"]
         if not any(task.title.startswith(title) for task in judged)
     ]
     judged = [task for task in judged if task.criteria]  # a control may have only some paradigms
@@ -144,10 +119,8 @@ def run_tasks(runs: Sequence[Result]) -> list[Task]:
 
 def study_tasks() -> Iterator[Task]:
     """The recorded studies of the hybrid: H1 on all combinations together, and on how many it is supported."""
-    for name, (book, by, called) in STUDIES.items():
-        found = store.find(configs.StudyGrid.of(configs.STUDIES[name]).config())
-        if found is None or not found.is_recorded:
-            continue
+    for name, (book, by, called) in TABLES["studies"].items():
+        found = store.get(configs.StudyGrid.of(configs.STUDIES[name]).config())
         gains = claims.hybrid_gains(found.history, by)
         counts = Counter(str(verdict(criteria)) for criteria in gains.values())
         summary = f"of {len(gains)} {called}: " + ", ".join(f"{state} for {n}" for state, n in counts.most_common())
@@ -172,34 +145,16 @@ def flow_tasks(settings: Sequence[tuple[int, int, float]]) -> Iterator[Task]:
         yield Task(f"gradient flow, {setting}", FLOW, "exact", command, claims.measure(CLAIMS, found), "exact")
 
 
-def slug(name: str) -> str:
-    """A name as part of a link."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
 def short_names(titles: Sequence[str]) -> dict[str, str]:
     """The leading parts of each title that tell it from the others, without "(reduced copy)"."""
-    split = {title: re.sub(r" \(\w+ copy\)", "", title).split(", ") for title in titles}
+    split, names = {title: re.sub(r" \(\w+ copy\)", "", title).split(", ") for title in titles}, {}
     for parts in split.values():
         if parts[-1].startswith(("study of", "fixed focus")):
             parts.insert(1, parts.pop())
-    names = {}
     for title, parts in split.items():
         alone = (n for n in range(1, len(parts)) if sum(other[:n] == parts[:n] for other in split.values()) == 1)
         names[title] = ", ".join(parts[: next(alone, len(parts))])
     return names
-
-
-def origin(task: Task) -> str:
-    """When, where, from which commit and in how long the results of a recorded task were computed."""
-    sources = [result.summary["provenance"] for result in task.results]
-    dates, commits, devices = (sorted({source[name] for source in sources}) for name in ("date", "commit", "device"))
-    hours = sum(source.get("train_seconds") or source["last_session_seconds"] for source in sources) / 3600
-    spent = f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.0f} minutes"
-    when, where = " to ".join(dict.fromkeys((dates[0], dates[-1]))), f"{', '.join(commits)} on {' and '.join(devices)}"
-    is_all = all(result.folder.name in task.command for result in task.results)
-    more = "" if is_all else " The command runs one seed again; claims.json names the others."
-    return f"Recorded {when} from commit {where}: {spent} of training in all.{more}"
 
 
 def page(tasks: Sequence[Task], folds: Sequence[Result]) -> str:
@@ -212,7 +167,8 @@ def page(tasks: Sequence[Task], folds: Sequence[Result]) -> str:
         num_verdicts=len(found),
         num_intervals=sum(c.interval is not None and not c.is_exact for criteria in found for c in criteria),
         tallies={claim: Counter(task.verdict(claim) for task in tasks) for claim in CLAIMS},
-        states=states, criterion_text=criterion_text, origin=origin, slug=slug,
+        states=states, criterion_text=criterion_text,
+        slug=lambda name: re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-"),
     )  # fmt: skip
 
 
@@ -234,23 +190,21 @@ def criterion_row(c: Criterion, state: State) -> dict[str, Any]:
     """A criterion's numbers and state; below five seeds it has no interval."""
     limits = c.interval if c.is_open else None
     return {
-        "name": c.name,
-        "values": c.values.round(9).tolist(),
-        "bound": c.bound,
+        "name": c.name, "values": c.values.round(9).tolist(), "bound": c.bound,
         "mean": round(float(c.values.mean()), 9) if len(c.values) else None,
         "interval": None if limits is None else [round(limit, 9) for limit in limits],
-        "state": state if c.is_judged else "beside",
-        "untested": c.untested,
+        "state": state if c.is_judged else "beside", "untested": c.untested,
         "seeds_needed": c.seeds_needed if state == "inconclusive" else None,
-    }
+    }  # fmt: skip
 
 
 def main(target: Path) -> None:
     """Write a JSON file of the recorded results, or the page's part and the JSON of all into a folder."""
-    tasks = recorded_tasks() if target.suffix == ".json" else all_tasks(target)
-    file = target if target.suffix == ".json" else target / "claims.json"
-    file.write_text(json.dumps(rows(tasks), indent=1, allow_nan=False) + "\n", "utf-8")
-    if file != target:
+    is_file = target.suffix == ".json"
+    tasks = recorded_tasks() if is_file else all_tasks(target)
+    text = json.dumps(rows(tasks), indent=1, allow_nan=False) + "\n"
+    (target if is_file else target / "claims.json").write_text(text, "utf-8")
+    if not is_file:
         (target / "claims.md").write_text(page(tasks, store.every(configs.CrossValidation, recorded=True)), "utf-8")
 
 

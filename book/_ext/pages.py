@@ -2,7 +2,6 @@
 
 MathJax comes from the package sphinx-mathjax-offline, used as a folder of files, and not from another host. Each page
 keeps the scripts, style sheets and search index that it uses. The written HTML is rewritten, as commented below.
-
 `{{ saif.digits.hybrid }}` in a page is the number that findings.py read from the records.
 """
 
@@ -26,12 +25,9 @@ MATHJAX = "tex-mml-chtml.js"
 MATHJAX_PARTS = (MATHJAX, "output/chtml/fonts/woff-v2/*.woff", "input/tex/extensions/*.js")
 # Name of a script or style sheet in _static -> the pages that use it; the others are for all pages.
 USED_BY = {
-    "drawing": ("explorer", "course", "intro", "train"),
-    "explorer": ("explorer",),
-    "course": ("course", "intro"),
-    "gallery": ("course",),
-    **dict.fromkeys(("train", "train_model", "train_run", "train_views"), ("train",)),
-}
+    "drawing": ("explorer", "course", "intro", "train"), "explorer": ("explorer",), "course": ("course", "intro"),
+    "gallery": ("course",), **dict.fromkeys(("train", "train_model", "train_run", "train_views"), ("train",)),
+}  # fmt: skip
 # The theme's icons come twice, as a font and as this script of 1.5 MB.
 ICON_SCRIPT = re.compile(r"\s*<!-- So that users can add custom icons -->\s*<script[^>]*fontawesome\.js[^>]*></script>")
 SEARCH_SCRIPT = re.compile(r'\s*<script src="[^"]*(?:searchtools|language_data|searchindex)\.js"></script>')
@@ -45,8 +41,7 @@ SUMMARY = re.compile(r'<summary>(?=<span class="toctree-toggle")')
 PARADIGM = {label_of(name): name for name in ("soft", "hard", "lvml", "hybrid")}
 NAME = rf"(?:[a-z ]+(?:, | \())?({'|'.join(PARADIGM)})(?:\)| \([^)]*\))?"
 NAMED_CELL = re.compile(rf"(<t[hd](?: [^>]*)?>(?:<p>)?)({NAME})(?=(?:</p>)?</t[hd]>)")
-# A term of the glossary explains itself as a hover text; the line under a figure links to the figure's files.
-TERM = re.compile(r'<a class="reference internal" href="[^"#]*#(term-[^"]+)"')
+# The line under a figure links to the figure's files.
 NOTE = re.compile(r'(<details class="figure-note" data-figure="([^"]+)">.*?)</details>', re.S)
 # An interval in a table is not broken between its limits.
 TEXT_CELL = re.compile(r"<td[^>]*>(?:<p>)?[^<]*")
@@ -59,15 +54,15 @@ def take_numbers(app: Sphinx, config: Config) -> None:
 
 
 def leave_out_files(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: object) -> None:
-    """Drop the scripts and style sheets that a page does not use."""
+    """Drop the scripts and style sheets that a page does not use, and those for live code, which name another host."""
+
+    def is_used(file: Any) -> bool:
+        name = Path(str(getattr(file, "filename", file)).split("?")[0])
+        is_live_code = "thebe" in f"{name.name} {getattr(file, 'attributes', {}).get('body', '')}".lower()
+        return not is_live_code and pagename in USED_BY.get(name.stem, (pagename,))
+
     for kind in ("script_files", "css_files"):
-        context[kind] = [file for file in context.get(kind, []) if _is_used(file, pagename)]
-
-
-def _is_used(file: Any, page: str) -> bool:
-    name = Path(str(getattr(file, "filename", file)).split("?")[0])
-    is_live_code = "thebe" in f"{name.name} {getattr(file, 'attributes', {}).get('body', '')}".lower()
-    return not is_live_code and page in USED_BY.get(name.stem, (page,))
+        context[kind] = list(filter(is_used, context.get(kind, [])))
 
 
 def finish(app: Sphinx, exception: Exception | None) -> None:
@@ -85,12 +80,9 @@ def finish(app: Sphinx, exception: Exception | None) -> None:
 
 def rewrite(site: Path) -> None:
     """Make the changes to every page."""
-    notation = site / "notation.html"
-    terms = glossary(notation.read_text("utf-8")) if notation.is_file() else {}
     for file in (file for file in site.rglob("*.html") if "_static" not in file.parts):
         page = finished(file.read_text("utf-8"), file.parent)
         page = page if file.stem == "search" else SEARCH_SCRIPT.sub("", page)
-        page = TERM.sub(lambda link: f'{link[0]} title="{terms.get(link[1], "")}"', page)
         root = "../" * (len(file.relative_to(site).parts) - 1)
         file.write_text(NOTE.sub(lambda note: f"{note[1]}{file_links(note[2], site, root)}</details>", page), "utf-8")  # noqa: B023
 
@@ -117,15 +109,6 @@ def with_size(tag: re.Match[str], folder: Path) -> str:
         return f'<img width="{float(found[1]):.0f}" height="{float(found[2]):.0f}"'
     with Image.open(file) as picture:
         return f'<img width="{picture.width}" height="{picture.height}"'
-
-
-def glossary(page: str) -> dict[str, str]:
-    """Anchor of each term of the glossary -> its explanation as plain text."""
-    found: dict[str, str] = {}
-    for heads, text in re.findall(r"((?:<dt id=\"term-.*?</dt>\s*)+)<dd>(.*?)</dd>", page, re.S):
-        plain = " ".join(re.sub(r"<[^>]+>", "", text).split())
-        found |= dict.fromkeys(re.findall(r'id="(term-[^"]+)"', heads), plain.replace('"', "&quot;"))
-    return found
 
 
 def file_links(figure: str, site: Path, root: str) -> str:

@@ -192,6 +192,16 @@ def _record(name: str, results: Any) -> dict[str, Any]:
     return record | dict(own)
 
 
+def parameters_of(path: Path) -> dict[str, Any]:
+    """The parameters of a notebook of this checkout: its own, and those that papermill put in their place."""
+    values: dict[str, Any] = {}
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        if {"parameters", "injected-parameters"} & set(cell["metadata"].get("tags", ())):
+            exec("".join(cell["source"]), {}, values)  # literals
+    values.pop("__annotations__", None)
+    return values
+
+
 def _session(figure: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """The notebook of a figure, its parameters in this session, and those that differ from its defaults."""
     from IPython.core.getipython import get_ipython
@@ -199,13 +209,8 @@ def _session(figure: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
     shell, root = get_ipython(), paths.checkout()
     names = {} if shell is None else shell.user_ns
     for path in sorted((root / "notebooks").glob("*.ipynb")) if names and root else ():
-        cells = json.loads(path.read_text("utf-8"))["cells"]
-        if any(re.search(rf'plots\.show\(\w+, "{figure}"', "".join(cell["source"])) for cell in cells):
-            usual: dict[str, Any] = {}
-            for cell in cells:
-                if "parameters" in cell["metadata"].get("tags", ()):
-                    exec("".join(cell["source"]), {}, usual)  # literals in a notebook of this checkout
-            usual.pop("__annotations__", None)
+        if re.search(rf'plots\.show\(\w+, \\"{figure}\\"', path.read_text("utf-8")):
+            usual = parameters_of(path)
             injected = "\n".join(source for source in names.get("In", ()) if source.startswith("# Parameters"))
             wanted = [*usual, *re.findall(r"^(\w+) = ", injected, re.MULTILINE)]
             values = {name: names[name] for name in wanted if name in names}
