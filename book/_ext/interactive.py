@@ -145,8 +145,8 @@ def write(folder: Path) -> None:
     plots.save(plots.attention_gallery(**static_gallery(found)), "course-gallery", folder, course)
     curves = tables.history_frame(shown_tasks()["cifar"]).groupby(["paradigm", "epoch"])["saif"].mean().unstack()
     shares = [-(-epoch * curves.shape[1] // last) for epoch in range(1, last + 1)]  # as many of its epochs
-    for name in found:
-        data["paradigms"][name]["recorded"] = curves.loc[name, shares].round(3).tolist()
+    for name, row in curves[shares].round(3).iterrows():
+        data["paradigms"][str(name)]["recorded"] = row.tolist()
     frame = pd.read_csv(RECORD, comment="#")
     _, commit, date = RECORD.read_text("utf-8").split("\n", 1)[0].split()
     training = provenance("digits", commit, date, True, "--record")
