@@ -23,7 +23,7 @@ from fcamlib.provenance import cpu_name, instruction_sets, slow_bfloat16
 from fcamlib.store import Result
 
 PACKAGES = ("torch", "torchvision", "numpy", "scipy", "scikit-learn", "pandas", "matplotlib", "pydantic", "safetensors",
-            "pycocotools", "papermill", "jupyter-book", "snakemake")  # fmt: skip
+            "papermill", "jupyter-book", "snakemake")  # fmt: skip
 Line = tuple[str, str]  # name, state
 CLOCK = "seconds"  # columns of the history that differ each time
 CAPABILITY = "ATEN_CPU_CAPABILITY"  # the environment variable that sets PyTorch's instruction set at startup

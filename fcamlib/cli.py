@@ -22,7 +22,7 @@ from fcamlib import __version__, errors
 from fcamlib import config as configs
 from fcamlib.config import Config, Grid
 from fcamlib.errors import UserError, one_line, shown
-from fcamlib.terminal import ONE_RUN, as_line_of_json, bar, in_words, known_of, option
+from fcamlib.terminal import ONE_RUN, Command, as_line_of_json, bar, in_words, known_of, option
 
 if TYPE_CHECKING:
     from fcamlib.store import Result
@@ -96,7 +96,9 @@ FLAGS = {
 
 def training(model: type[configs.Parameters], one: bool = False) -> Callable[[Maker], click.Command]:
     """A command that computes or looks up the configs returned by the decorated function."""
-    fields = {name: field for known in reversed(known_of(model).values()) for name, field in known.items()}
+    fields: dict[str, Any] = {}
+    for known in known_of(model).values():  # the first source's sentences and order
+        fields |= {name: field for name, field in known.items() if name not in fields}
 
     def decorate(make: Maker) -> click.Command:
         def command(list_only: bool, estimate: bool, fresh: bool, live: bool, as_json: bool, **options: Any) -> None:
@@ -110,10 +112,9 @@ def training(model: type[configs.Parameters], one: bool = False) -> Callable[[Ma
 
             click.echo("\n".join(listing(wanted, estimate)))
 
-        done = main.command()(update_wrapper(command, make))
+        done = main.command(cls=Command)(update_wrapper(command, make))
         done.params += [click.Option(names.split(), is_flag=True, help=about) for names, about in FLAGS.items()]
-        ordered = sorted(fields, key=lambda name: name in model.model_fields)  # first those of the data
-        done.params += [option(model, name, fields[name], one) for name in ordered]
+        done.params += [option(model, name, field, one) for name, field in fields.items()]
         return done
 
     return decorate

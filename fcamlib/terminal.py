@@ -12,15 +12,29 @@ import click
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from fcamlib.config import Config, Parameters, Sweep, TaskParameters, written
+from fcamlib.config import CaptionModel, Config, Parameters, Sweep, TaskParameters, Training, written
 
 if TYPE_CHECKING:
     from fcamlib.store import Progress, Result, Row
 
+GROUPS = ("Options", "Task", "Training", "Networks", "Computation")
 METAVARS: dict[Any, str] = {int: "N", float: "X", bool: "true|false"}
 ONE_RUN = {"paradigms": "paradigm", "seeds": "seed"}  # names of the options in `fcam run`, which takes one of each
 MEASURES = {"accuracy": "test accuracy", "focus_accuracy": "focus accuracy", "saif": "SAIF"}
 OF_CAPTIONS = {"bleu1": "BLEU-1", "bleu4": "BLEU-4", "a_z": "a_z", "s_y": "s_y", "saif": "SAIF"}
+
+
+class Command(click.Command):
+    """A command whose help lists its options by group."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section per group, ungrouped options first."""
+        parameters = self.get_params(ctx)
+        for group in GROUPS:
+            own = (parameter for parameter in parameters if getattr(parameter, "group", GROUPS[0]) == group)
+            if records := [record for parameter in own if (record := parameter.get_help_record(ctx))]:
+                with formatter.section(group):
+                    formatter.write_dl(records)
 
 
 def known_of(model: type[Parameters]) -> dict[str, dict[str, FieldInfo]]:
@@ -28,6 +42,15 @@ def known_of(model: type[Parameters]) -> dict[str, dict[str, FieldInfo]]:
     if not issubclass(model, TaskParameters):
         return {"": dict(model.model_fields)}
     return {kind: model.known(f"{kind}:x" if source.path else kind) for kind, source in model.sources().items()}
+
+
+def group_of(model: type[Parameters], name: str) -> str:
+    """The heading under which the help lists a parameter."""
+    if name not in model.model_fields or name in ("num_segments", "dataset"):
+        return "Task"
+    if name.rstrip("s").endswith("network") or name == "encoder" or name in CaptionModel.model_fields:
+        return "Networks"
+    return "Computation" if name in Training.model_fields and name not in ("batch_size", "keep") else "Training"
 
 
 def default_of(model: type[Parameters], name: str) -> str:
@@ -59,7 +82,9 @@ def option(model: type[Parameters], name: str, field: FieldInfo, one: bool) -> c
         names, kind, default = names[1:], {"seeds": "N"}.get(name), {"paradigms": "hybrid", "seeds": "0"}[name]
     flags = dict.fromkeys(f"--{each.replace('_', '-')}" for each in names)
     text = about + (f"  [default: {default}]" if default else "")
-    return click.Option([*flags, name], metavar=kind or "NAME", help=text)
+    found = click.Option([*flags, name], metavar=kind or "NAME", help=text)
+    vars(found)["group"] = group_of(model, name)
+    return found
 
 
 @contextmanager
