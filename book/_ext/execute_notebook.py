@@ -28,13 +28,13 @@ from nbformat import NotebookNode
 from fcamlib import paths
 from fcamlib.provenance import cpu_name, how_made
 
+KEPT = ("kernelspec", "language_info")
 FIGURE_NOTE = re.compile(r'<details class="figure-note" data-figure="([^"]+)">')
 
 
 def clean(executed: NotebookNode) -> None:
     """Take out absolute paths and times, so that equal results give equal files."""
-    kept = ("kernelspec", "language_info")
-    executed.metadata = NotebookNode({key: executed.metadata[key] for key in kept if key in executed.metadata})
+    executed.metadata = NotebookNode({k: v for k, v in executed.metadata.items() if k in KEPT})
     for number, cell in enumerate(executed.cells):
         cell.id = f"cell-{number:03d}"
         cell.metadata = NotebookNode({k: v for k, v in cell.metadata.items() if k not in ("papermill", "execution")})
@@ -45,8 +45,7 @@ def kernel() -> Iterator[Callable[..., NotebookNode]]:
     """A function that executes a notebook in a folder; the one kernel forgets each notebook before the next."""
     with tempfile.TemporaryDirectory(prefix="fcam-") as sockets:
         # Over TCP, two kernels that start at once may be told to use one port.
-        address = {} if sys.platform == "win32" else {"transport": "ipc", "ip": f"{sockets}/kernel"}
-        manager = AsyncKernelManager(kernel_name="python3", **address)
+        manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{sockets}/kernel")
 
         def run(source: Path, folder: str | Path, parameters: dict[str, Any] | None = None) -> NotebookNode:
             options: dict[str, Any] = {"kernel_name": "python3", "cwd": folder, "progress_bar": False, "km": manager}
@@ -96,8 +95,7 @@ def execute(parameter_file: Path, target: Path, sources: list[Path]) -> None:
         for source in sources:
             print(f"Executing {source}.", flush=True)
             executed = run(source, elsewhere, profile if "paper_split" in papermill.inspect_notebook(source) else None)
-            seconds = round(executed.metadata.papermill.duration, 1)
-            cost = {"seconds": seconds, "device": cpu_name(), "date": today.isoformat()}
+            cost = {"seconds": round(executed.metadata.papermill.duration, 1), "device": cpu_name(), "date": str(today)}
             clean(executed)
             for cell in executed.cells:
                 if "injected-parameters" in cell.metadata.get("tags", []):

@@ -3,8 +3,7 @@
 Usage: findings.py EXECUTED_NOTEBOOKS
        findings.py README.md
 
-The first form writes the numbers that pages quote, their tables and the key figure, and the picture that explorer.md
-shows without JavaScript. The second form puts the table of results between the two marks in README.md.
+The first form also draws the picture that explorer.md shows without JavaScript, the second writes README's table.
 """
 
 import json
@@ -42,10 +41,7 @@ def shown_tasks() -> dict[str, list[Any]]:
 
 
 def numbers(found: Mapping[str, list[Any]]) -> dict[str, Any]:
-    """What prose quotes, as text, by task: SAIF, gain of the hybrid, early lead of SA on HA, seeds, and more.
-
-    Measures are those at the end of training; a gain is over the better of SA and HA in the same seed.
-    """
+    """What prose quotes, as text by task, at the end of training; a gain is over the better of SA and HA in a seed."""
     quoted: dict[str, Any] = {name: {} for name in ("saif", "gain", "lead", "h1", "seeds", "sure")}
     for key, runs in found.items():
         evidence, criteria = tables.evidence(runs), tables.criteria(runs, ["H1", "D1"])

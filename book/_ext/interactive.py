@@ -3,8 +3,7 @@
 Usage: interactive.py OUTPUT_FOLDER
        interactive.py --record    computes the runs that train.md compares with, or finds them, into book/train.csv
 
-Writes for course.md, the landing page and train.md the data, the lines how they were made, and the pictures that they
-show without JavaScript: the plane of focus and prediction after each epoch, attention on test mosaics, recorded runs.
+For course.md, train.md and the landing page: data, lines how they were made, and pictures shown without JavaScript.
 """
 
 import base64

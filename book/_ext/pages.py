@@ -8,6 +8,7 @@ keeps the scripts, style sheets and search index that it uses. The written HTML 
 import json
 import re
 import shutil
+from html import escape, unescape
 from importlib.metadata import files
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ SUMMARY = re.compile(r'<summary>(?=<span class="toctree-toggle")')
 PARADIGM = {label_of(name): name for name in ("soft", "hard", "lvml", "hybrid")}
 NAME = rf"(?:[a-z ]+(?:, | \())?({'|'.join(PARADIGM)})(?:\)| \([^)]*\))?"
 NAMED_CELL = re.compile(rf"(<t[hd](?: [^>]*)?>(?:<p>)?)({NAME})(?=(?:</p>)?</t[hd]>)")
+# A link to a term of the glossary has the term's meaning as hover text.
+TERM = re.compile(r'<a class="reference internal" href="[^"#]*#(term-[^"]+)"')
+MEANING = re.compile(r'<dt id="(term-[^"]+)"(?=.*?<dd>(.*?)</dd>)', re.S)
 # The line under a figure links to the figure's files.
 NOTE = re.compile(r'(<details class="figure-note" data-figure="([^"]+)">.*?)</details>', re.S)
 # An interval in a table is not broken between its limits.
@@ -80,9 +84,13 @@ def finish(app: Sphinx, exception: Exception | None) -> None:
 
 def rewrite(site: Path) -> None:
     """Make the changes to every page."""
+    notation = site / "notation.html"
+    found = MEANING.findall(notation.read_text("utf-8") if notation.is_file() else "")
+    meanings = {name: escape(unescape(" ".join(re.sub(r"<[^>]+>", "", text).split()))) for name, text in found}
     for file in (file for file in site.rglob("*.html") if "_static" not in file.parts):
         page = finished(file.read_text("utf-8"), file.parent)
         page = page if file.stem == "search" else SEARCH_SCRIPT.sub("", page)
+        page = TERM.sub(lambda link: f'{link[0]} title="{meanings.get(link[1], "")}"', page)
         root = "../" * (len(file.relative_to(site).parts) - 1)
         file.write_text(NOTE.sub(lambda note: f"{note[1]}{file_links(note[2], site, root)}</details>", page), "utf-8")  # noqa: B023
 

@@ -83,7 +83,7 @@ def test_finished_pages_are_lighter_and_steadier(modules: dict[str, ModuleType],
     )
 
 
-def test_figures_offer_their_files_and_one_page_the_search_index(
+def test_terms_say_what_they_mean_figures_offer_their_files_and_one_page_has_the_search_index(
     modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pages, site, figures = modules["pages"], tmp_path / "_build" / "html", tmp_path / "figures"
@@ -94,7 +94,11 @@ def test_figures_offer_their_files_and_one_page_the_search_index(
         (figures / f"a.{ending}").write_text(ending)
     page = site / "notebooks" / "p.html"
     scripts = "".join(f'\n<script src="../{name}.js"></script>' for name in ("searchindex", "_static/searchtools"))
-    page.write_text(f'{scripts}<details class="figure-note" data-figure="a"><p>x</p></details>')
+    link = '<a class="reference internal" href="../notation.html#term-SAIF"'
+    (site / "notation.html").write_text(
+        '<dl><dt id="term-soft">soft</dt><dt id="term-SAIF">SAIF</dt>\n<dd><p>The <b>share</b>\nof "x".</p></dd></dl>'
+    )
+    page.write_text(f'{scripts}{link}>SAIF</a><details class="figure-note" data-figure="a"><p>x</p></details>')
     (site / "search.html").write_text(scripts)
     pages.rewrite(site)
     assert (site / "search.html").read_text() == scripts, "the page that searches keeps the index"
@@ -103,6 +107,7 @@ def test_figures_offer_their_files_and_one_page_the_search_index(
         for kind, ending in (("SVG", "svg"), ("PNG", "png"), ("record", "json"))
     )
     assert page.read_text() == (
-        f'<details class="figure-note" data-figure="a"><p>x</p><p class="files">{links}</p></details>'
+        f'{link} title="The share of &quot;x&quot;.">SAIF</a><details class="figure-note" data-figure="a"><p>x</p>'
+        f'<p class="files">{links}</p></details>'
     )
     assert (site / "figures" / "a.svg").read_text() == "svg"
