@@ -143,7 +143,7 @@ def write(folder: Path) -> None:
     plots.save(plots.focus_prediction_heatmaps(plane), "course-plane", folder, course)
     plots.save(plots.attention_gallery(**static_gallery(found)), "course-gallery", folder, course)
     curves = tables.history_frame(shown_tasks()["cifar"]).groupby(["paradigm", "epoch"])["saif"].mean().unstack()
-    at = curves.columns[np.searchsorted(curves.columns, np.arange(1, last + 1) * curves.columns[-1] / last)]
+    at = (epochs := curves.columns.to_numpy(int))[np.searchsorted(epochs, np.arange(1, last + 1) * epochs[-1] / last)]
     for name, row in curves[at].round(3).iterrows():  # the first measured epoch at or after the same share of training
         data["paradigms"][str(name)]["recorded"] = row.tolist()
     frame = pd.read_csv(RECORD, comment="#")
