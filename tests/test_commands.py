@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from click.testing import Result as Answer
 
-from fcamlib import __version__, checks, notebook, paths, store
+from fcamlib import __version__, checks, estimate, notebook, numerics, paths, provenance, store
 from fcamlib.cli import main
 from fcamlib.config import SOURCES, Grid, Run, SweepGrid
 from fcamlib.data import coco, posts
@@ -59,6 +59,21 @@ def test_versions_devices_and_folders(tmp_path: Path, monkeypatch: pytest.Monkey
     lines = told()
     assert lines["no-such-package"] == "not installed" and "recorded runs" not in lines
     assert lines["results (FCAM_RESULTS)"] == "NOT WRITABLE (Not a directory): /dev/null/x"
+
+
+@pytest.mark.parametrize(("flags", "slow"), [("avx2 avx512f", True), ("avx512f avx512_bf16", False), ("", False)])
+def test_what_bfloat16_costs_is_said_by_check_estimate_and_training(
+    flags: str, slow: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(provenance, "cpuinfo", lambda field: flags if field == "flags" else "Some CPU")
+    numerics._warn_once.cache_clear()
+    (config,) = Grid.of({**TINY, "precision": "bfloat16", "device": "cpu"}).configs()
+    numerics.Numerics.of(config.training)
+    numerics.Numerics.of(config.training)
+    said = [told()["bfloat16"], *list(estimate.listing([config], timed=False))[2:], *caplog.messages]
+    sentence = f"precision=bfloat16 {provenance.BFLOAT16_COSTS}."
+    assert said == ([sentence] * 3 if slow else ["as fast as float32"])
+    numerics._warn_once.cache_clear()
 
 
 def test_data_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,18 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+def test_conda_installs_the_same_package_with_the_same_pins() -> None:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    assert environment["name"] == "fcam"
+    conda = [entry for entry in environment["dependencies"] if isinstance(entry, str)]
+    (pip,) = [entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)]
+    (python,) = [entry.split("=")[1] for entry in conda if entry.startswith("python=")]
+    assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(python)
+    assert pip == ["-c constraints.txt", f"-e .[{','.join(sorted(set(EXTRAS) - OPTIONAL))}]"]
+    # Whatever conda itself installs must not be a package that constraints.txt pins to another version.
+    assert not {canonicalize_name(entry.split("=")[0]) for entry in conda} & set(pins())
+
+
 def installed_fcam(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """`python -m fcamlib` of the installed copy, run in `folder` with a home of its own."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("FCAM_", "XDG_"))}

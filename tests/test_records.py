@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fcamlib import paths, store
-from fcamlib.config import STUDIES, CaptionRun, Config, Run, Study, StudyGrid, Text
+from fcamlib.config import STUDIES, CaptionRun, Config, CrossValidation, Run, Study, StudyGrid, Text
 from fcamlib.store import Result
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -116,6 +116,38 @@ def test_every_named_study_is_recorded_with_every_training_and_no_other_is() -> 
 PHOTOGRAPH = (b"\xff\xd8\xff", b"RIFF", b"II*\x00", b"MM\x00*")  # JPEG, WebP, TIFF
 FLICKR = re.compile(rb"\b\d{8,10}(_[0-9a-f]{10})?\.jpg\b")  # names of their files
 LENGTH = 8  # words by which a caption is known
+
+
+def test_measures_of_all_recorded_captions_agree() -> None:
+    def check(run: Result[Any]) -> None:
+        assert run.history["epoch"].tolist() == list(range(1, sum(phase.epochs for phase in run.config.phases) + 1))
+        last = run.history.iloc[-1]
+        for name, split in run.summary["splits"].items():
+            assert split["saif"] == pytest.approx(split["histogram"][2][2] / 100, abs=2 / split["n_objects"])
+            assert split["saif_curve"][30] == pytest.approx(split["saif"], abs=2 / split["n_objects"])
+            assert sum(map(sum, split["histogram"])) == pytest.approx(100)
+            assert split["mentioned"] == pytest.approx(split["ftpt"] + split["ffpt"], abs=1e-12)
+            assert split["bleu1"] >= split["bleu2"] >= split["bleu3"] >= split["bleu4"]
+            for measure in ("loss", "bleu4", "a_z", "saif"):
+                assert split[measure] == pytest.approx(last[f"{name}_{measure}"], abs=1e-12)
+
+    each(records(CaptionRun), check)
+
+
+def test_every_recorded_cross_validation_has_every_method_on_every_fold() -> None:
+    def check(result: Result[Any]) -> None:
+        config, rows = result.config, result.history
+        expected = {(r, f, m) for r in range(config.repeats) for f in range(config.folds) for m in config.methods}
+        assert len(rows) == len(expected)
+        assert set(rows[["repeat", "fold", "method"]].itertuples(index=False, name=None)) == expected
+        assert (rows.groupby(["repeat", "fold"])["n"].nunique() == 1).all(), "methods saw different test bags"
+        assert rows.groupby(["repeat", "method"])["n"].sum().nunique() == 1, "a repeat does not test each bag once"
+        hits = rows["accuracy"] * rows["n"]
+        assert np.allclose(hits, hits.round(), atol=1e-6) and rows["learning_rate"].isin(config.learning_rates).all()
+        for measure in ("accuracy", "auc", "calibration_error", "attention_entropy", "validation_accuracy"):
+            assert rows[measure].dropna().between(0, 1).all()
+
+    each(records(CrossValidation), check)
 
 
 def contents() -> dict[Path, bytes]:

@@ -26,6 +26,8 @@ SWEEP = {"num_classes": 3, "num_segments": 3, "num_train": 20, "epochs": 4, "alp
 BAGS = {"methods": ("soft", "hybrid"), "repeats": 1, "folds": 2, "epochs": 2, "learning_rates": (0.01,)}
 NUM_KILLS = 3  # of each kind
 
+ROOT = Path(__file__).resolve().parent.parent
+
 
 @dataclass(frozen=True)
 class Case:
@@ -298,3 +300,11 @@ def test_processes_that_ask_for_one_result_compute_it_once(case: Case, processes
     alone = processes.rows()
     assert [status for status, _ in processes.get(case.config, results / "three", number=3)] == [0, 0, 0]
     assert processes.rows() == alone > 0 and Result[Any](results / "three" / case.config.name).damage == ""
+
+
+def test_a_clone_that_converts_line_endings_leaves_records_alone() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("git attributes need a checkout of git")
+    names = ["results/recorded/x/history.csv", "results/recorded/x/SHA256SUMS", "results/recorded/claims.json"]
+    found = subprocess.run(["git", "check-attr", "text", "--", *names], cwd=ROOT, capture_output=True, text=True)
+    assert found.stdout.splitlines() == [f"{name}: text: unset" for name in names]

@@ -23,7 +23,7 @@ from fcamlib.errors import DivergenceError
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network
-from fcamlib.numerics import Numerics
+from fcamlib.numerics import Numerics, reproducible
 from fcamlib.paradigms import PAPER
 from fcamlib.training import FitState, fit
 
@@ -282,13 +282,17 @@ def test_next_best_takes_over_where_the_best_diverges_late(task: SDCTask, monkey
     assert {row["learning_rate"] for row in result.history} == {0.01}
 
 
-def test_tfloat32_is_float32_on_a_cpu(task: SDCTask) -> None:
+def test_tfloat32_is_float32_on_a_cpu_and_leaves_torch_as_it_was(task: SDCTask) -> None:
     results = []
     for precision in ("float32", "tfloat32"):
         config = Training.model_validate({"batch_size": BATCH, "precision": precision, "device": "cpu"})
         _, result, _ = trained(task, phase("hard", 2), config=config, model=linear().float())
         results.append([row["train_loss"] for row in result.history])
     assert results[0] == results[1]
+    before = torch.backends.cuda.matmul.allow_tf32
+    with reproducible(1, tf32=not before):
+        assert torch.backends.cuda.matmul.allow_tf32 is not before
+    assert torch.backends.cuda.matmul.allow_tf32 is before
 
 
 def test_bfloat16_trains_float32_weights_to_nearly_the_same(task: SDCTask) -> None:
@@ -376,6 +380,37 @@ def test_resumed_equals_uninterrupted_from_every_point(
         assert bits(resumed) == bits(uninterrupted)
         assert untimed(again.history) == untimed(result.history)
         assert again.selection == result.selection
+
+
+def test_checkpoint_that_is_damaged_or_of_another_training_is_reported_and_costs_only_time(
+    task: SDCTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Damaged; or whole, but of something else, of another schedule, or of another network."""
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    checkpoint, schedule = tmp_path / "checkpoint", (phase("soft", 2, (0.1,)),)
+
+    def fitted(content: bytes) -> list[bytes]:
+        checkpoint.write_bytes(content)
+        model = linear()
+        fit(model, task, schedule, FLOAT64, SEED, checkpoint)
+        return bits(model)
+
+    expected, whole = fitted(b""), checkpoint.read_bytes()
+    flipped = bytearray(whole)
+    flipped[-5] ^= 1
+    contents = [b"", whole[:-100], b"rubbish", bytes(flipped)]
+    other, model = coloured(task)
+    config = FLOAT64.model_copy(update={"precision": "float32"})
+    fit(model, other, (phase("soft", 1, (0.1,)),), config, SEED, tmp_path / "other")
+    states: list[checkpoints.State] = [{}, {"rows": [1]}, {"start": {}, "phase": 1, "candidates": [{}]}]
+    for number, state in enumerate(states):
+        checkpoints.save(tmp_path / str(number), state)
+    contents += [(tmp_path / name).read_bytes() for name in ("other", "0", "1", "2")]
+    told = f"the checkpoint '{checkpoint}' is damaged or belongs to another run: training starts from the beginning."
+    for content in contents:
+        caplog.clear()
+        assert fitted(content) == expected
+        assert caplog.messages == [told]
 
 
 def test_any_nested_state_comes_back(tmp_path: Path) -> None:

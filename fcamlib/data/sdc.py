@@ -110,11 +110,21 @@ class SDCData:
 
 @dataclass(frozen=True)
 class SDCTask:
-    """Train, validation and test data on one bank, with the names of the classes."""
+    """Train, validation and test data on one bank, with the names of the classes; what a data source returns."""
 
     splits: dict[str, SDCData]
     class_names: tuple[str, ...]
     title: str
+
+    def __post_init__(self) -> None:
+        for split, data in self.splits.items():
+            fault = ""
+            if int(data.segments.min()) < 0 or int(data.segments.max()) >= len(data.bank.values):
+                fault = "segments point outside the bank: indices run from 0 to its number of rows minus one"
+            if data.mask is not None and not bool(data.mask.any(dim=1).all()):
+                fault = "an instance has no segment: every row of mask needs at least one True"
+            if fault:
+                raise DataError(f"{self.title}, {split}: {fault}.")
 
     @property
     def bank(self) -> Bank:

@@ -2,7 +2,9 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from pandas.testing import assert_frame_equal
+from sacrebleu import corpus_bleu
 from safetensors.torch import load_file
 from small_captions import SMALL, config, model_of, small_task
 
@@ -23,6 +26,7 @@ from fcamlib.captioning.evaluation import (
     bleu,
     bleu_settings,
     caption_histogram,
+    cider,
     coverage,
 )
 from fcamlib.captioning.training import CaptionTrainer, numerics_of
@@ -300,3 +304,51 @@ def test_loss_of_a_split_is_the_mean_over_words_whatever_the_chunks() -> None:
     assert len(found) == 1
     short = CaptionEvaluator(task, "validation", 3, PLAIN).evaluate(model.float(), "soft")
     assert len(short.captions) == 5 and max(map(len, short.captions)) <= 3
+
+
+def stored_captions() -> tuple[list[list[str]], list[tuple[tuple[str, ...], ...]]]:
+    """Captions of recorded runs, with the references of their pictures."""
+    captions, references = list[list[str]](), list[tuple[tuple[str, ...], ...]]()
+    for run in store.every(CaptionRun, recorded=True):
+        if run.config.data.source == "scenes" and run.config.seed == 0 and len(captions) < 24:
+            kept = run.arrays("examples.npz")
+            said = [
+                word[real & (word != "<end>")].tolist() for word, real in zip(kept["word"], kept["real"], strict=True)
+            ]
+            captions += said
+            references += caption_task(run.config.data, 0).splits["test"].references[: len(said)]
+    return captions, references
+
+
+def test_bleu_of_stored_captions_is_that_of_sacrebleu() -> None:
+    captions, references = stored_captions()
+    streams = [[" ".join(own[i]) for own in references] for i in range(5)]
+    found = corpus_bleu(
+        [" ".join(words) for words in captions], streams, tokenize="none", smooth_method="none", force=True
+    )
+    assert bleu(captions, references)["bleu4"] == found.score > 10
+
+
+def test_cider_of_stored_captions_is_its_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CIDEr-D, Vedantam et al. 2015, in pycocoevalcap's form: lengths are those in pairs of words."""
+    pytest.importorskip("pycocoevalcap.cider.cider", reason="the extra `captions` is not installed")
+    captions, references = stored_captions()
+    parts = []
+
+    def grams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
+        return Counter(zip(*(words[i:] for i in range(n)), strict=False))
+
+    def weighed(words: Sequence[str], n: int, known: Counter[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
+        return {g: c * math.log(len(references) / max(1, known[g])) for g, c in grams(words, n).items()}
+
+    for n in (1, 2, 3, 4):
+        known = Counter(gram for own in references for gram in {g for words in own for g in grams(words, n)})
+        for said, own in zip(captions, references, strict=True):
+            for words in own:
+                x, y = weighed(said, n, known), weighed(words, n, known)
+                norm = math.hypot(*x.values()) * math.hypot(*y.values())
+                alike = sum(min(value, y.get(gram, 0.0)) * y.get(gram, 0.0) for gram, value in x.items())
+                parts.append(alike / (norm or math.inf) * math.exp(-((len(said) - len(words)) ** 2) / 72))
+    assert cider(captions, references) == pytest.approx(10 * np.mean(parts), rel=1e-9)
+    monkeypatch.setitem(sys.modules, "pycocoevalcap.cider.cider", None)
+    assert cider(captions, references) is None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.stats import chisquare
 from torch.testing import assert_close
 
 from fcamlib.config import Bags, Mosaics, Orthogonal, Scenes, Series, Text, task_on
@@ -39,6 +40,9 @@ DRAWS: list[tuple[Any, Any, str]] = [
     (orthogonal_task, Orthogonal(num_backgrounds=0, num_classes=7, **SIZES), "86a280182b1e6c56"),
     (caption_task, Scenes(**SIZES), "5462e31efaf2183a"),
 ]
+
+
+P_VALUE = 0.001  # fixed seeds: a correct draw passes every time
 
 
 def told(task: Any) -> bytes:
@@ -247,3 +251,26 @@ def test_the_reader_of_coco_gives_what_was_drawn(tmp_path: Path, write_coco: Cal
         assert other.references == data.references
         for mine, known in zip(other.objects, data.objects, strict=True):
             assert mine.category == known.category and torch.equal(mine.box, known.box)
+
+
+def test_backgrounds_are_drawn_from_a_pool_of_the_stated_size_and_splits_share_none() -> None:
+    task = orthogonal_task(ORTHOGONAL.model_copy(update={"num_backgrounds": 7}), seed=0)
+    pools = [set(segments_of(task, split)[:, 1:, 3].flatten().tolist()) for split in task.splits]
+    assert [len(pool) for pool in pools] == [7, 7, 7] and len(set.union(*pools)) == 21
+    assert len(task.bank.values) == 600 + 50 + 70 + 21
+
+
+def test_draws_are_uniform_and_independent(task: SDCTask) -> None:
+    data = mosaic_task(config(num_train=20_000), seed=5).splits["train"]
+    place = data.foreground.float().argmax(dim=1)
+    joint = torch.bincount(data.label * 4 + place, minlength=12)
+    assert chisquare(joint.numpy()).pvalue > P_VALUE
+    pictures = load_pictures("digits", 8)
+    pool = pictures.pools()["train"]
+    for number, digit in enumerate((3, 7, 1)):
+        members = np.flatnonzero(pool & (pictures.label == digit))
+        counts = np.bincount(foreground_pictures(data)[data.label == number].numpy(), minlength=len(pool))[members]
+        assert chisquare(counts).pvalue > P_VALUE
+    others = np.flatnonzero(pool & np.isin(pictures.label, [0, 2, 4, 5, 6, 8, 9]))
+    background = data.segments[~data.foreground].long().numpy()
+    assert chisquare(np.bincount(background, minlength=len(pool))[others]).pvalue > P_VALUE

@@ -266,6 +266,31 @@ def test_the_motif_stands_in_the_foreground_window_and_names_the_label() -> None
         assert (data.foreground.sum(dim=1) == 1).all()
 
 
+def test_distractors_are_of_other_waveforms_and_as_strong() -> None:
+    data = motifs(distractors=1.0).splits["train"]
+    score = matched(windows_of(data), waveforms(8, 3, 10))
+    best, foreground = score.argmax(axis=2), data.foreground.numpy()
+    np.testing.assert_array_equal(best[foreground], data.label.numpy())
+    assert (best[~foreground] >= 4).all() and set(best[~foreground].tolist()) == {4, 5, 6, 7}
+    strength = score.max(axis=2)
+    assert abs(strength[foreground].mean() / strength[~foreground].mean() - 1) < 0.15
+    share = [motifs(distractors=s, num_train=400).splits["train"] for s in (0.0, 0.25)]
+    energy = [(np.diff(windows_of(d), axis=3) ** 2).mean(axis=(2, 3))[~d.foreground.numpy()] for d in share]
+    assert abs((energy[1] > energy[0].max()).mean() - 0.25) < 0.05
+
+
+def test_background_runs_on_from_window_to_window_and_carries_the_noise_that_was_asked_for() -> None:
+    data = motifs(num_train=200).splits["train"]
+    windows, foreground = windows_of(data), data.foreground.numpy()
+    jump = np.abs(windows[:, 1:, :, 0] - windows[:, :-1, :, -1]).mean(axis=2)
+    inside = np.abs(np.diff(windows, axis=3)).mean(axis=(2, 3))
+    quiet = ~(foreground[:, 1:] | foreground[:, :-1])
+    assert jump[quiet].mean() < 1.5 * inside[~foreground].mean()
+    noisy = windows_of(motifs(num_train=200, noise=0.7).splits["train"])
+    second = np.diff(noisy, n=2, axis=3)[~foreground]
+    assert abs(second.std() / np.sqrt(6) - 0.7) < 0.02  # second differences leave white noise times sqrt(6)
+
+
 # --- a user's file ----------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """The bank, and instances as rows of indices into it."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch.testing import assert_close
 
-from fcamlib.data.sdc import Bank, SDCData, by_split, distinct, every_occurrence
+from fcamlib.data.sdc import Bank, SDCData, SDCTask, by_split, distinct, every_occurrence
+from fcamlib.errors import DataError
 
 SEGMENTS = torch.tensor([[4, 0, 4], [1, 3, 0]], dtype=torch.int32)
 
@@ -94,3 +96,31 @@ def test_trimmed_drops_only_what_is_padding_everywhere(data: SDCData) -> None:
     assert trimmed.mask is not None and trimmed.mask.tolist() == [[False, True], [True, False]]
     assert trimmed.label.tolist() == data.label.tolist()
     assert replace(data, mask=None).trimmed().num_segments == 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"segments": SEGMENTS + 1}, "outside the bank"),
+        ({"segments": SEGMENTS - 1}, "outside the bank"),
+        ({"mask": torch.tensor([[True] * 3, [False] * 3])}, "every row of mask needs at least one True"),
+    ],
+)
+def test_impossible_instances_are_refused(data: SDCData, fault: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=f"^toy, test: .*{message}"):
+        SDCTask({"train": data, "test": replace(data, **fault)}, ("a", "b", "c"), "toy")
+
+
+def test_instances_without_a_known_foreground_are_told_apart(data: SDCData) -> None:
+    foreground = torch.tensor([[True, True, False], [False, False, False]])
+    assert replace(data, foreground=foreground).has_foreground.tolist() == [True, False]
+
+
+def test_take_keeps_what_belongs_together(data: SDCData) -> None:
+    taken = data.take(torch.tensor([1, 0, 1]))
+    assert len(taken) == 3
+    assert taken.segments.tolist() == [[1, 3, 0], [4, 0, 4], [1, 3, 0]]
+    assert taken.label.tolist() == [0, 2, 0]
+    assert taken.foreground.int().argmax(dim=1).tolist() == [2, 0, 2]
+    assert taken.mask is not None and taken.mask.sum(dim=1).tolist() == [3, 2, 3]
+    assert taken.bank is data.bank

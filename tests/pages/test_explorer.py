@@ -159,3 +159,20 @@ def test_a_wrong_entry_is_refused_in_one_sentence_and_the_curves_stay(page: Page
     assert field.get_attribute("aria-invalid") == "true" and values(page, "mu") == before
     field.fill("20")
     assert page.locator("#fcam-said").inner_text() == "" and field.get_attribute("aria-invalid") == "false"
+
+
+def test_time_zero_is_the_start(page: Page) -> None:
+    found = in_page(page, "lvml", 5, 3, [0.0, 1.0])
+    assert found["mu"][0] == 0 and found["nu"][0] == 0
+    assert found["alpha"][0] == pytest.approx(1 / 5) and found["loss"][0] == pytest.approx(np.log(3))
+
+
+def test_arrow_keys_on_a_slider_change_the_setting(page: Page) -> None:
+    page.get_by_role("button", name="first setting").click()
+    slider = page.locator('[data-part="m-slider"]')
+    slider.focus()
+    slider.press("End")
+    assert page.locator("#fcam-m").input_value() == "1000000" and slider.get_attribute("aria-valuetext") == "1,000,000"
+    slider.press("ArrowLeft")
+    assert page.locator("#fcam-m").input_value() == "980000"
+    assert values(page, "alpha")[0] == pytest.approx(1e-6, rel=0.2)

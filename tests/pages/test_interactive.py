@@ -24,6 +24,7 @@ BOOK = ROOT / "book"
 STATIC = BOOK / "_static"
 SITE = BOOK / "_build" / "html"
 PARADIGMS = ("soft", "hard", "lvml", "hybrid")
+MIN_CONTRAST = 4.5
 SPEC = {
     **{"num_train": 96, "num_validation": 32, "num_test": 48, "epochs": 5, "batch_size": 16, "seeds": 3},
     **{"switch_epoch": 2, "learning_rates": "0.02,0.3", "hard_learning_rates": "0.2,0.01", "search_epochs": 1},
@@ -319,3 +320,35 @@ def test_what_the_page_says_of_the_plane_is_what_it_shows(built: Path) -> None:
         mosaic = gallery["mosaics"][place]
         focus = mosaic["looks"]["hard"][2][5]
         assert (focus == mosaic["foreground"]) == (gallery["classes"][mosaic["label"]] == "0")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_number_of_every_cell_can_be_read(browser: Browser, data: dict[str, Any], theme: str) -> None:
+    context = browser.new_context(reduced_motion="reduce")
+    page = context.new_page()
+    one: dict[str, Any] = {"label": "x", "cells": [[p] * 25 for p in range(101)]}
+    one |= {name: [0] * 101 for name in ("accuracy", "focus_accuracy", "saif", "a_z", "s_y")}
+    made = {"epochs": list(range(101)), "switch": None, "paradigms": dict.fromkeys(PARADIGMS, one)}
+    page.set_content(content(data_script({**made, "gallery": data["gallery"]}), theme))
+    assert page.locator(".cell").first.evaluate("e => getComputedStyle(e).transitionDuration") == "0s"
+    colors = page.evaluate("""() => Array.from({length: 101}, (_, percent) => {
+      const slider = document.querySelector('#fcam-epoch');
+      slider.value = percent;
+      slider.dispatchEvent(new Event('input'));
+      const style = (name) => getComputedStyle(document.querySelector(name));
+      const channels = (color) => color.match(/[0-9.]+/g).map(Number);
+      return [channels(style('.empty').fill), channels(style('.cell').fill), Number(style('.cell').fillOpacity),
+              channels(style('.number').fill)];
+    })""")
+    context.close()
+    for percent, (empty, full, share, ink) in enumerate(colors):
+        ground = np.array(empty) * (1 - share) + np.array(full) * share
+        assert contrast(ground, np.array(ink)) >= MIN_CONTRAST, f"{percent} % on a {theme} page"
+
+
+def contrast(first: np.ndarray, second: np.ndarray) -> float:
+    """Contrast of two colours as WCAG 2 defines it."""
+    shares = np.stack([first, second]) / 255
+    linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+    low, high = sorted(linear @ [0.2126, 0.7152, 0.0722])
+    return float((high + 0.05) / (low + 0.05))

@@ -120,6 +120,15 @@ def test_only_shared_seeds_count_and_what_is_not_known_has_no_row() -> None:
     assert not task_of(found).criteria
 
 
+def test_late_claims_wait_for_the_loss_to_flatten() -> None:
+    found = runs()
+    for run in found:
+        run.history["train_loss"] = np.linspace(1.0, 0.1, 10)
+    task = task_of(found)
+    assert {claim for claim, state in verdicts(task).items() if state == "not tested"} == {"D1", "D2", "D3"}
+    assert "HA's loss still falls after 10 epochs" in shown([task], r'<tr id="d1-a-task">.*?</tbody>')
+
+
 def test_of_a_task_that_is_recorded_and_live_the_recorded_runs_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thirty recorded seeds and five of them computed for the book are one task of thirty seeds."""
     live = runs()
