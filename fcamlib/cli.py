@@ -171,6 +171,9 @@ def config_file(path: Path) -> Config:
     """Read a config from a file."""
     try:
         return configs.read(path.read_bytes())
+    except OSError as error:
+        fault = f"the config '{shown(path)}' cannot be read ({error.strerror})"
+        raise errors.StoreError(f"{fault}: give the config.json of a result.") from None
     except UserError as error:
         raise errors.StoreError(f"the config '{shown(path)}' is not valid: {error}") from None
 

@@ -141,7 +141,10 @@ def test_a_config_file_in_place_of_options_computes_that_run(tmp_path: Path) -> 
     (tmp_path / "none.json").write_text("{}")
     for given, said in (
         (["one.json", "--seed", "1"], "--config and --seed exclude each other: give one."),
-        (["two.json"], "'two.json' cannot be used (No such file or directory)."),
+        (
+            ["two.json"],
+            "the config 'two.json' cannot be read (No such file or directory): give the config.json of a result.",
+        ),
         (["none.json"], "the config 'none.json' is not valid: data is missing: give it."),
     ):
         assert refused(fcam("run", "--config", *given)).startswith(said)
