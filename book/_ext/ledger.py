@@ -147,7 +147,7 @@ def flow_tasks(settings: Sequence[tuple[int, int, float]]) -> Iterator[Task]:
 
 def short_names(titles: Sequence[str]) -> dict[str, str]:
     """The leading parts of each title that tell it from the others, without "(reduced copy)"."""
-    split, names = {title: re.sub(r" \(\w+ copy\)", "", title).split(", ") for title in titles}, {}
+    split, names = {title: title.replace(" (reduced copy)", "").split(", ") for title in titles}, {}
     for parts in split.values():
         if parts[-1].startswith(("study of", "fixed focus")):
             parts.insert(1, parts.pop())
