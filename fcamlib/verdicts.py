@@ -153,7 +153,7 @@ def claims_table(measured: Mapping[str, Mapping[str, Sequence[Criterion]]]) -> p
         for source, found in measured.items():
             criteria = found.get(claim, ())
             for c, state in zip(criteria, states(criteria), strict=True):
-                mark = state if c.is_judged else "beside"
+                mark = state if c.is_judged else "shown only"
                 rows.append((claim, source, verdict(criteria), c.name, mark, *criterion_text(c, state)))
             if claim in found and not criteria:
                 rows.append((claim, source, "not tested", "a paradigm or the foreground is not known", *[""] * 5))

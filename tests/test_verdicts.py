@@ -173,7 +173,7 @@ def test_text_shows_intervals_ranges_and_single_values() -> None:
         "not tested|not recorded||0|",
         f"not tested|{edge}; too short|> 0|10|",
         "supported|2.000|> 1.02|exact|",
-        "beside|0.010 [-0.010, 0.030]||5|",
+        "shown only|0.010 [-0.010, 0.030]||5|",
         "supported|0.010 [-0.010, 0.030]|> -0.01|5|",
         f"inconclusive|0.010 [-0.010, 0.030]|> 0|5|{criteria[-1].seeds_needed}",
         "||||",

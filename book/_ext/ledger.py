@@ -193,7 +193,7 @@ def criterion_row(c: Criterion, state: State) -> dict[str, Any]:
         "name": c.name, "values": c.values.round(9).tolist(), "bound": c.bound,
         "mean": round(float(c.values.mean()), 9) if len(c.values) else None,
         "interval": None if limits is None else [round(limit, 9) for limit in limits],
-        "state": state if c.is_judged else "beside", "untested": c.untested,
+        "state": state if c.is_judged else "shown only", "untested": c.untested,
         "seeds_needed": c.seeds_needed if state == "inconclusive" else None,
     }  # fmt: skip
 
