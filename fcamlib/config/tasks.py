@@ -290,6 +290,10 @@ class Coco(Task):
         return super().slug + (f"-{self.features}" if self.features else "")
 
     @property
+    def described(self) -> str:
+        return f"{super().described} of {self.image_size} pixels"
+
+    @property
     def portable(self) -> Any:
         names = {name: Path(getattr(self, name)).name for name in ("words", "weights")}
         return self.model_copy(update={"source": portable_source(self.source), **names})
