@@ -63,14 +63,17 @@ def test_criteria_by_hand() -> None:
     squares = [(0.04 + 0.09) / 2, (0.64 + 4 * 0.81) / 5]
     assert [float(c.values[0]) for c in found] == pytest.approx([squares[0] - 0.15, squares[1] - 0.88])
     assert at_end(hard[:, :2]).tolist() == pytest.approx([0.15])
-    one = np.array([[0.5]])
-    short = CLAIMS["D1"].measure(Evidence(none, {}, {"a_z": {"soft": one, "hard": 2 * one}}))
-    assert [c.values.tolist() for c in short] == [[-0.5], [0.0]], "one epoch is the first and the last"
+    for epochs, expected in (([0.5], [-0.5, 0.0]), ([0.5, 0.3], [-0.5, -0.1])):  # the first is early, and the middle
+        short = CLAIMS["D1"].measure(
+            Evidence(none, {}, {"a_z": {"soft": np.array([epochs]), "hard": 2 * np.array([epochs])}})
+        )
+        assert [float(c.values[0]) for c in short] == pytest.approx(expected)
     saif = {"soft": np.array([0.5, 0.7]), "hard": np.array([0.6, 0.4]), "hybrid": np.array([0.62, 0.65])}
     half = {name: values / 2 for name, values in saif.items()}
     found = CLAIMS["H1"].measure(Evidence(half, saif, accuracy_name="BLEU"))
     assert found[0].values == pytest.approx([0.02, -0.05]) and found[1].values == pytest.approx([0.01, -0.025])
-    assert [c.bound for c in found] == [-0.01, -0.02] and found[1].name.startswith("BLEU, hybrid")
+    assert [(c.bound, c.is_exact) for c in found] == [(-0.01, False), (-0.02, False)]
+    assert found[1].name.startswith("BLEU, hybrid")
 
 
 def test_shares_by_hand() -> None:

@@ -119,10 +119,10 @@ def test_auc_counts_pairs_in_the_right_order_ties_half() -> None:
 
 def test_calibration_error_is_the_weighted_gap_of_each_bin() -> None:
     prob = np.array([[0.95, 0.05], [0.08, 0.92], [0.35, 0.65], [0.39, 0.61], [0.31, 0.69], [1.0, 0.0], [0.5, 0.5]])
-    label = np.array([0, 1, 1, 0, 1, 1, 0])
-    # From 0.9 on too sure, from 0.6 to 0.7 not sure enough, and 0.5 alone: gaps of opposite sign do not cancel.
+    prob, label = np.concatenate([prob, [[0.85, 0.15]]]), np.array([0, 1, 1, 0, 1, 1, 0, 0])
+    # From 0.9 on too sure, from 0.6 to 0.7 not sure enough, 0.5 and 0.85 alone: gaps of opposite sign do not cancel.
     high, middle, low = (0.95 - 1) + (0.92 - 1) + (1.0 - 0), (0.65 - 1) + (0.61 - 0) + (0.69 - 1), 0.5 - 1
-    assert calibration_error(prob, label) == pytest.approx((high - middle - low) / 7)
+    assert calibration_error(prob, label) == pytest.approx((high - middle - low + (1 - 0.85)) / 8)
     assert calibration_error(np.eye(2)[[0, 1, 1]], np.array([0, 1, 1])) == 0
     assert calibration_error(np.array([[1 + 1e-7, 0.0]]), np.array([0])) == 0, "past one by rounding"
 
@@ -212,14 +212,16 @@ def _probabilities(model: FCAM, posts: SDCData, words: Tensor, paradigm: str) ->
     return np.array([evaluate(model, part, [paradigm], DOUBLE)[paradigm].s_y[0] for part in each])
 
 
-def test_agreement_is_that_of_the_models_weights_over_posts_with_a_rationale() -> None:
+def test_agreement_is_that_of_the_models_weights_over_posts_with_a_rationale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fcamlib.numerics.ROWS", 3)  # a pass over two posts with a rationale, and one over the third
     model, posts = fcam(), data()
+    posts.foreground[3, 1] = True
     alphas = []
-    for row in (0, 2):
+    for row in (0, 2, 3):
         words = posts.segments[row][posts.mask[row]].long()  # type: ignore[index]
         weights = torch.softmax(model.focus_model(posts.bank.values[words]), dim=0)
         alphas.append(np.pad(weights.detach().numpy(), (0, 7 - len(words))))
-    marks = posts.foreground[[0, 2]].numpy(), posts.mask[[0, 2]].numpy()  # type: ignore[index]
+    marks = posts.foreground[[0, 2, 3]].numpy(), posts.mask[[0, 2, 3]].numpy()  # type: ignore[index]
     found = agreement(model, posts, "lvml", numerics=DOUBLE)
     assert found["token_f1"] == pytest.approx(token_f1(np.array(alphas), *marks, top_k=5))
     assert found["auprc"] == pytest.approx(auprc(np.array(alphas), *marks))

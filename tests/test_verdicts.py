@@ -203,7 +203,7 @@ def test_the_corrected_t_test_is_the_formula_and_without_correction_scipys() -> 
 
 
 def test_paired_tests_take_the_folds_that_both_methods_have() -> None:
-    values = {"hybrid": [0.5, 1.0, 0.75, 1.0], "soft": [0.25, 1.0, 1.0, 0.5]}
+    values = {"hybrid": [0.5, 1.0, 0.75, 1.0], "soft": [0.25, 1.0, 1.0, 0.5], "other": [0.0, 0.0, 0.0, 0.0]}
     rows = pd.DataFrame(
         {"repeat": place // 2, "fold": place % 2, "method": method, "n": size, "accuracy": column[place]}
         for method, column in values.items()

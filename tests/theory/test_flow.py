@@ -66,7 +66,7 @@ def test_dilogarithm_form_and_small_arguments() -> None:
     for c, mu in product((2, 10, 10**6), (1e-8, 0.9999, 1.0001, 12.0, 30.0)):
         expected, _ = quad(integrand, 0, mu, (c,), epsabs=0, epsrel=1e-12, limit=200)
         assert_allclose(float(hard_integral(mu, c)), expected, rtol=1e-10)
-    x = np.array([-3.0, -0.6, -1e-9, 0.0, 1e-9, 0.4999, 0.5001, 4.0])
+    x = np.array([-3.0, -0.6, -0.5, -1e-9, 0.0, 1e-9, 0.4999, 0.5, 0.5001, 4.0])
     tiny = np.abs(x) < 1e-3
     assert_allclose(exp_remainder(x), np.where(tiny, x**2 / 2, np.expm1(x) - x), rtol=1e-8)
     assert_allclose(np.asarray(exp_remainder(x))[~tiny], (np.expm1(x) - x)[~tiny], rtol=1e-13)
@@ -122,10 +122,10 @@ def test_velocities_are_gradients_of_the_loss(paradigm: str, mu: float, nu: floa
 
 
 @pytest.mark.parametrize("paradigm", PARADIGMS)
-@pytest.mark.parametrize("num_classes", [2, 5])
+@pytest.mark.parametrize(("m", "num_classes"), [(2, 2), (4, 5)])
 @pytest.mark.parametrize(("mu", "nu"), [(0.0, 0.0), (0.3, 0.1), (3.0, 2.0), (5.0, -1.0)])
-def test_spectrum_is_that_of_the_whole_hessian(paradigm: str, num_classes: int, mu: float, nu: float) -> None:
-    m, size = 4, num_classes**2
+def test_spectrum_is_that_of_the_whole_hessian(paradigm: str, m: int, num_classes: int, mu: float, nu: float) -> None:
+    size = num_classes**2
 
     def loss(parameters: Tensor) -> Tensor:
         weights = parameters[:size].view(num_classes, num_classes)
@@ -146,6 +146,10 @@ def test_spectrum_along_a_trajectory_keeps_points_apart() -> None:
     assert along.multiplicity.tolist() == [point.multiplicity.tolist() for point in alone]
     huge = hessian_spectrum("soft", 1.0, 1.0, 10**6, 10**6)
     assert int(huge.multiplicity.sum()) == 10**6 * (10**6 + 1)
+    assert not hessian_spectrum("soft", 3000.0, 1.0, 4, 3).eigenvalues.any()  # as sure as floats can be
+    for wrong in ((-0.1, 0.0, 2, 2), (1.0, 0.0, 1, 2), (1.0, 0.0, 2.5, 2), (1.0, 0.0, 2, 1), (1.0, 0.0, 2, 2.5)):
+        with pytest.raises(UserError, match="is not allowed"):
+            hessian_spectrum("hard", *wrong)
 
 
 @given(st.one_of(st.just(0.0), st.floats(1e-100, 40)), st.floats(-5, 40), counts, counts)
@@ -177,6 +181,7 @@ def test_rates_by_hand_and_the_threshold_of_the_attention() -> None:
         (("soft", 2.5, 5, [1.0]), "num_segments=2.5 is not allowed: give whole numbers of at least 2."),
         (("soft", 5, 1, [1.0]), "num_classes=1 is not allowed: give whole numbers of at least 2."),
         (("soft", 5, 5, [0.0, -1.0]), "times=-1 is not allowed: give finite numbers of at least 0."),
+        (("soft", 5, 5, [0.0, 3.0, 2.0]), "times=2 comes after 3: give times in ascending order."),
         (("soft", 5, 5, []), "times has the shape (0,): give a list with at least one time."),
         (("hard", [0.0, -1], 3, 4), "mu=-1 is not allowed: give finite numbers from 0 to 600."),
         (("hard", [0.0, 601], 3, 4), "mu=601 is not allowed: give finite numbers from 0 to 600."),
