@@ -112,11 +112,17 @@ def _state(kind: str) -> str:
 def _results() -> list[Line]:
     lines, damaged = [], []
     for kind, root in (("recorded", paths.recorded_dir()), ("stored", paths.results_dir())):
-        results = store.survey(root)
+        try:
+            results, unfinished = store.survey(root), store.unfinished()
+        except OSError as error:
+            lines.append((kind, f"NOT READABLE ({error.strerror}): {root}"))
+            continue
         lines.append((kind, f"{sum(not result.damage for result in results)} verified"))
-        damaged += [("DAMAGED", f"{result.folder}: {result.damage}") for result in results if result.damage]
-    unfinished = store.unfinished()
-    lines.append(("unfinished", f"{len(unfinished)}: {', '.join(unfinished)}" if unfinished else "0"))
+        for result in (result for result in results if result.damage):
+            state = "not read" if result.damage == store.OTHER_VERSION else "DAMAGED"
+            damaged.append((state, f"{result.folder}: {result.damage}"))
+        if kind == "stored":
+            lines.append(("unfinished", f"{len(unfinished)}: {', '.join(unfinished)}" if unfinished else "0"))
     return lines + damaged
 
 

@@ -51,8 +51,9 @@ class Commands(click.Group):
             if errors.is_out_of_memory(error):
                 why = f" ({shown(one_line(error))})" if str(error).strip() else ""
                 said = f"memory ran out{why}: lower num_train, num_test, num_segments or batch_size."
-            elif isinstance(error, OSError) and error.errno != errno.EPIPE and error.filename is not None:
-                said = f"'{shown(error.filename)}' cannot be used ({error.strerror})."
+            elif isinstance(error, OSError) and error.errno != errno.EPIPE:
+                what = "a file" if error.filename is None else f"'{shown(error.filename)}'"
+                said = f"{what} cannot be used ({shown(error.strerror or one_line(error))})."
             else:
                 raise
         click.echo(f"fcam: {said}", err=True)
@@ -164,7 +165,10 @@ def run(given: Given, files: tuple[Path, ...]) -> Sequence[Config]:
     """
     for name in given if files else ():
         raise UserError(f"--config and --{ONE_RUN.get(name, name).replace('_', '-')} exclude each other: give one.")
-    return [*map(config_file, files)] or Grid.of({"paradigms": "hybrid", **given}, ONE_RUN).configs()
+    found = [*map(config_file, files)] or Grid.of({"paradigms": "hybrid", **given}, ONE_RUN).configs()
+    if not files and len(found) > 1:
+        raise UserError("`fcam run` trains one model: give one paradigm and one seed, or use `fcam grid`.")
+    return found
 
 
 def config_file(path: Path) -> Config:
@@ -191,7 +195,7 @@ def grid(given: Given, profile: str | None) -> Sequence[Config]:
       fcam grid --num-segments 9 --paradigms soft,hybrid --seeds 0,1,2 --learning-rates 0.1,0.05
     """
     found: list[Config] = []
-    for document in configs.grids(configs.profile_file(profile)) if profile else [{}]:
+    for document in configs.grids(configs.profile_file(profile)) if profile is not None else [{}]:
         source = str((document | given).get("dataset", "")).partition(":")[0]
         model = configs.CaptionGrid if source in configs.CaptionGrid.sources() else Grid
         found += model.of(document | given).configs()

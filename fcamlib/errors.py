@@ -120,7 +120,7 @@ def explain(
     field = model.model_fields.get(path[0]) if len(path) == 1 else None
     about = field.description if field and field.description else ""
     if kind == "missing":
-        return f"{name} is missing: give {about or 'it'}."
+        return f"{name} is missing: add it" + (f" ({about})." if about else ".")
     value = fault["input"]
     value = shown(repr(value) if isinstance(value, str) else value, 60)
     return f"{name}={value} is not allowed: {needed}" + (f" ({about})." if about else ".")

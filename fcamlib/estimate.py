@@ -30,7 +30,7 @@ Pace = Callable[[Any, int], float]  # a run and the number of a phase -> seconds
 
 def listing(configs: Sequence[Config], timed: bool) -> Iterator[str]:
     """One line per config, with a time if it is not stored; then the total, from stored results or `timed` steps."""
-    found = {config.name: store.find(config) for config in configs}
+    found = {config.name: store.find(config, report=False) for config in configs}
     missing = [config for config in configs if found[config.name] is None]
     pace = timed_pace if timed or not missing else stored_pace([*store.every(), *store.every(recorded=True)])
     seconds: dict[str, float] = {}

@@ -130,7 +130,8 @@ def _first_rates(run: Result) -> str:
 
 
 def _phases(run: Result) -> str:
-    return ", then ".join(f"{phase.epochs} epochs at {_rates(phase)}" for phase in run.config.phases)
+    told = (f"{phase.epochs} epoch{'s' * (phase.epochs > 1)} at {_rates(phase)}" for phase in run.config.phases)
+    return ", then ".join(told)
 
 
 def _rates(phase: Any) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
-from fcamlib.config import CaptionGrid, Grid, Parameters
+from fcamlib.config import CaptionGrid, Grid, Parameters, TaskParameters
 from fcamlib.errors import UserError, require_address_space
 from fcamlib.paradigms import label_of
 from fcamlib.tables import Result, paradigms, title
@@ -35,7 +35,7 @@ def parameters(namespace: Mapping[str, Any], model: type[Model] = Grid) -> Model
         if cell.startswith(INJECTED):
             names = {one.id for one in ast.walk(ast.parse(cell)) if isinstance(one, ast.Name)}
             given |= {name: namespace[name] for name in names & namespace.keys()}
-    return model.of(given)
+    return model.of(model.without_zeros(given) if issubclass(model, TaskParameters) else given)
 
 
 def effective(experiment: Grid | CaptionGrid) -> pd.DataFrame:
@@ -53,10 +53,8 @@ def _kept(runs: Sequence[Result]) -> dict[str, dict[str, np.ndarray]]:
     first = min(run.config.seed for run in runs)
     found = {run.config.paradigm: run.arrays("examples.npz") for run in runs if run.config.seed == first}
     if not all(found.values()):
-        why = "recorded runs keep those of seed 0 alone, and runs on large instances keep none"
-        raise UserError(
-            f"no example of '{title(runs[0])}' is kept, since {why}: give seed 0 or a smaller num_segments."
-        )
+        why = "recorded runs keep those of seed 0 alone, and runs on posts or on large instances keep none"
+        raise UserError(f"no example of '{title(runs[0])}' is kept: {why}.")
     return found
 
 

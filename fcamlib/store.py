@@ -40,7 +40,7 @@ ROWS = "rows.jsonl"
 REQUIRED_FILES = ("config.json", "history.csv", "summary.json")
 RECORDED_FILES = (*REQUIRED_FILES, "examples.npz")
 KNOWN_FILES = (*RECORDED_FILES, "scores.npz", "model.safetensors")
-OTHER_VERSION = "config.json belongs to another version"
+OTHER_VERSION = "config.json belongs to another version, or to a source or paradigm that is not registered here"
 
 Row = dict[str, Any]
 Progress = Callable[[Row], None]  # is called with each row as it is measured

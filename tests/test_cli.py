@@ -145,7 +145,7 @@ def test_a_config_file_in_place_of_options_computes_that_run(tmp_path: Path) -> 
             ["two.json"],
             "the config 'two.json' cannot be read (No such file or directory): give the config.json of a result.",
         ),
-        (["none.json"], "the config 'none.json' is not valid: data is missing: give it."),
+        (["none.json"], "the config 'none.json' is not valid: data is missing: add it."),
     ):
         assert refused(fcam("run", "--config", *given)).startswith(said)
 
@@ -170,7 +170,13 @@ MISTAKES = {
     "0, 1, 2, 3, 4, 5, 6, 7, 8, 9.",
     ("run", "--focus-network", "cifar10"): "segments of shape (1, 8, 8) do not fit the CIFAR networks, which need "
     "(3, 32, 32): set image_size or window_length, or choose the network 'mlp' or 'linear'.",
-    ("grid", "none.yaml"): "the profile 'none.yaml' does not exist: give the path of a YAML file.",
+    (
+        "grid",
+        "none.yaml",
+    ): "the profile 'none.yaml' does not exist: give the path of a YAML file, or one of paper, paper_exact, quick.",
+    ("grid", ""): "the profile '' does not exist: give the path of a YAML file, or one of paper, paper_exact, quick.",
+    ("run", "--seed", "1,2"): "`fcam run` trains one model: give one paradigm and one seed, or use `fcam grid`.",
+    ("caption", "--encoder", "features"): "encoder=features does not belong to dataset='scenes': choose smallcnn.",
     ("record", "nothing"): "'nothing' is not a stored result: `fcam list` shows all names.",
 }
 
@@ -301,6 +307,29 @@ def test_a_grid_trains_what_is_missing_and_goes_on_where_a_run_diverges(monkeypa
     assert [states[name] for name in names] == ["stored", "missing", "recorded"]
     answers = [json.loads(line) for line in fcam(*arguments, "--json").stdout.splitlines()]
     assert [answer["name"] for answer in answers] == names
+
+
+RINGS = """
+from fcamlib.config import Source, register_source
+from fcamlib.config.tasks import Field, Task
+
+class Rings(Task):
+    radius: float = Field(1.0, description="radius of a ring")
+
+register_source("rings", Source(Rings, "rings:task", "rings"))
+"""
+
+
+def test_a_plugin_adds_its_options_and_a_fault_of_it_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FCAM_PLUGINS", "rings")
+    (tmp_path / "rings.py").write_text(RINGS)
+    assert re.search(r"--radius X +radius of a ring", fcam_process("run", "--help").stdout)
+    (tmp_path / "rings.py").write_text("x = (")
+    done = fcam_process("run")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("fcam: FCAM_PLUGINS names 'rings', which cannot be imported (SyntaxError: ")
 
 
 def test_runs_are_listed_once_with_their_measures_and_damaged_ones_named(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from fcamlib.errors import UserError
 COERCED: dict[str, list[tuple[Any, Any]]] = {
     "paper_split": [("false", False), ("true", True), ("0", False), ("1", True), ("no", False), (True, True)],
     "num_segments": [("9", 9), (9, 9), (" 9 ", 9), (9.0, 9)],
-    "num_train": [("0", 2_000), (0, 2_000), ("", 2_000), ("30", 30)],
+    "num_train": [("", 2_000), ("30", 30)],
     "seeds": [("[0,1]", (0, 1)), ("0,1", (0, 1)), ("7", (7,)), (7, (7,)), ([2, 0], (2, 0)), ("3,", (3,))],
     "learning_rates": [
         ("1e-3", (0.001,)), ("[1e-3, 0.5]", (0.001, 0.5)), (0.5, (0.5,)), ("", (0.05,)), ([], (0.05,)),
@@ -75,7 +75,7 @@ REFUSED: list[tuple[type[Parameters], dict[str, Any], str]] = [
     (Grid, {"encoder": "mlp"}, "encoder does not belong to dataset='digits': leave it out."),
     (Grid, {"dataset": "keywords", "encoder": "mlp"}, "encoder='mlp' is unknown: choose embedding or transformer."),
     (CaptionGrid, {"image_size": 50}, "image_size=50 is not allowed: give a multiple of 8 (side of a picture in pixels)."),
-    (Folds, {"methods": "soft"}, "dataset is missing: give bags:PATH, an .npz file of bags."),
+    (Folds, {"methods": "soft"}, "dataset is missing: add it (bags:PATH, an .npz file of bags)."),
 ]  # fmt: skip
 
 
@@ -264,11 +264,12 @@ def test_names_of_results_are_short_and_readable(tmp_path: Path) -> None:
     [
         ("digits", {"data": {"num_segments": 0}}, "data.num_segments=0 is not allowed: give 2 or more (segments of a "),
         ("digits", {"data": {"source": "keywords"}}, "'data.foreground' is not a parameter: known are source, "),
+        ("digits", {"data": {"source": "mine"}}, "data.source='mine' is unknown: choose one of orthogonal, digits, "),
         ("digits", {"seeds": 1}, "'seeds' is not a parameter: did you mean 'seed'? known are data, model, phases, "),
-        ("digits", {"phases": [{"paradigm": "soft", "learning_rates": [1]}]}, "phases.epochs is missing: give it."),
+        ("digits", {"phases": [{"paradigm": "soft", "learning_rates": [1]}]}, "phases.epochs is missing: add it."),
         ("motifs", {"data": {"num_classes": 1}}, "num_classes=1 is too small for motifs: give 2 or more."),
         ("digits", "{", "it is not JSON (EOF while parsing"),
-        ("digits", "{}", "data is missing: give it."),
+        ("digits", "{}", "data is missing: add it."),
     ],
     ids=repr,
 )
@@ -313,5 +314,15 @@ def test_a_source_from_outside_has_parameters_like_any_other(tmp_path: Path, mon
     finally:
         SOURCES.pop("rings", None)
     monkeypatch.setenv("FCAM_PLUGINS", "none_such")
-    with pytest.raises(UserError, match=r"^FCAM_PLUGINS names 'none_such', which cannot be imported \(No module"):
+    with pytest.raises(UserError, match=r"^FCAM_PLUGINS names 'none_such', which cannot be imported \(ModuleNotFoundE"):
         Grid.of({})
+
+
+def test_a_zero_is_a_value_on_the_command_line_and_the_default_in_a_notebook() -> None:
+    given = {"dataset": "motifs", "noise": 0, "num_train": "0", "momentum": 0}
+    with pytest.raises(UserError, match="num_train=0 is too small for motifs: give 1 or more"):
+        Grid.of(given)
+    assert Grid.of({"dataset": "motifs", "noise": "0"}).task.noise == 0.0
+    assert Grid.without_zeros(given) == {"dataset": "motifs", "momentum": 0}
+    assert CaptionGrid.of({"encoder_learning_rate": "0"}).encoder_learning_rate == 0.0
+    assert Grid.without_zeros({"dataset": "series:x", "noise": 0.0}) == {"dataset": "series:x"}

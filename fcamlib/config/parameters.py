@@ -1,21 +1,22 @@
 """Flat parameters, as users set them in a notebook, a profile or a shell; the data sources and their defaults.
 
 Each parameter belongs to the task (`num_segments`) or to a class of `fcamlib.config.grids` (`epochs`) and is declared
-once, with range and description. A parameter that is left out takes the default of its data source; so does one that is
-0 or empty, if the source has a default. The CIFAR networks are the paper's; sizes and epochs suit a laptop, and the
+once, with range and description. A parameter that is left out or empty takes the default of its data source, if it has
+one; in a notebook, so does one that is 0. The CIFAR networks are the paper's; sizes and epochs suit a laptop, and the
 paper's own are in notebooks/profiles/paper.yaml.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import model_validator
 from pydantic.fields import FieldInfo
 
+from fcamlib import paths
 from fcamlib.config import tasks
 from fcamlib.config.results import checked
 from fcamlib.config.sources import SOURCES, Source, load_plugins, written
@@ -27,10 +28,9 @@ PROFILES = Path("notebooks/profiles")  # profiles that can be given by name, in 
 P = TypeVar("P", bound="Parameters")
 
 
-def is_empty(value: Any, default: Any = None) -> bool:
-    """Whether a value means the data source's default: "", an empty list, or 0 for a number."""
-    zero = () if isinstance(default, tuple) else ("0", "0.0")
-    return shown(value).strip() in ("", "[]", "()", *zero)
+def is_empty(value: Any, or_zero: bool = False) -> bool:
+    """Whether a value is "" or an empty list, which mean the data source's default."""
+    return shown(value).strip() in ("", "[]", "()", *(("0", "0.0") if or_zero else ()))
 
 
 class Parameters(Frozen):
@@ -48,7 +48,7 @@ class Parameters(Frozen):
         """Validate parameters given as text or values; `called` maps fields to the names that a user knows."""
         found: P = checked(cls, parameters, called)
         for name, why in found.idle():
-            if not is_empty(parameters.get(name, 0)):
+            if not is_empty(parameters.get(name, 0), or_zero=True):
                 log.warning("%s=%s has no effect: %s.", (called or {}).get(name, name), shown(parameters[name]), why)
         return found
 
@@ -132,23 +132,35 @@ class TaskParameters(Parameters):
                 if not any(name in cls.known(f"{k}:x" if s.path else k) for k, s in cls.sources().items()):
                     raise UserError(unknown_name(name, known))
                 raise UserError(f"{name} does not belong to dataset='{shown(dataset)}': leave it out.")
-            if name in known and name != "dataset" and not (name in values and is_empty(value, values[name])):
+            if name in known and name != "dataset" and not (name in values and is_empty(value)):
                 values[name] = value
         own = {name: values.pop(name) for name in cls.model_fields if name in values}
-        return own | {"task": task_on(dataset, cls._task_fields(values, own))}
+        return own | {"task": task_on(dataset, cls._task_fields(values, own, known))}
 
     @classmethod
-    def _task_fields(cls, fields: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    def _task_fields(cls, fields: dict[str, Any], own: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
         """Fields of the task, including those that follow from other parameters."""
         return fields
+
+    @classmethod
+    def without_zeros(cls, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters of a notebook, without those left at 0 for which the data source has a default or no use."""
+        source = find_source(dataset := parameters.get("dataset") or cls.usual, cls.sources())
+        own = {**cls.defaults(dataset.split(":", 1)[0]), **dict.fromkeys(source.without)}
+        return {
+            name: value
+            for name, value in parameters.items()
+            if name not in own or isinstance(own[name], tuple) or not is_empty(value, or_zero=True)
+        }
 
 
 def profile_file(profile: str) -> Path:
     """The file of a profile given by its name in `PROFILES` or by its path."""
-    for path in (PROFILES / f"{profile}.yaml", Path(profile)):
+    named = PROFILES / f"{profile}.yaml"
+    for path in (named, (paths.checkout() or Path()) / named, Path(profile)):
         if path.is_file():
             return path
-    known = ", ".join(sorted(path.stem for path in PROFILES.glob("*.yaml")))
+    known = ", ".join(sorted(path.stem for path in ((paths.checkout() or Path()) / PROFILES).glob("*.yaml")))
     advice = f"give the path of a YAML file{f', or one of {known}' if known else ''}"
     raise UserError(f"the profile '{shown(profile)}' does not exist: {advice}.")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fcamlib import paths
-from fcamlib.errors import DataError, UserError, shown
+from fcamlib.errors import DataError, UserError, one_line, shown
 
 FILE_ENDINGS = (".npz", ".jsonl", ".json")  # left out of the names of results
 
@@ -52,8 +52,9 @@ def load_plugins() -> None:
     for name in names:
         try:
             import_module(name)
-        except ImportError as error:
-            raise UserError(f"FCAM_PLUGINS names '{shown(name)}', which cannot be imported ({error}).") from None
+        except Exception as error:  # the user's module can raise anything
+            why = f"{type(error).__name__}: {shown(one_line(error))}"
+            raise UserError(f"FCAM_PLUGINS names '{shown(name)}', which cannot be imported ({why}).") from None
 
 
 def written(kinds: Mapping[str, Source]) -> list[str]:
@@ -93,7 +94,10 @@ def source_path(source: str) -> Path:
             candidates += sorted(paths.data_dir().glob(f"*/{glob.escape(given.name)}"))
         found = [place for place in candidates if (place.is_dir() if what.startswith("folder") else place.exists())]
     except (OSError, RuntimeError, ValueError) as error:  # a name too long, an unknown ~user, a NUL in the name
-        raise DataError(f"dataset='{shown(source)}' does not name a valid path ({error}).") from None
+        why = getattr(error, "strerror", None) or error
+        raise DataError(
+            f"dataset='{shown(source)}' cannot be looked for ({why}): give a path that can be read."
+        ) from None
     if found:
         return found[0]
     looked = " nor ".join(f"'{shown(place)}'" for place in candidates)

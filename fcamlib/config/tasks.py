@@ -304,8 +304,11 @@ def read_task(value: Any, info: Any) -> Any:
     if isinstance(value, Task):
         return value
     load_plugins()
-    kind = str(value.get("source", "orthogonal")).split(":", 1)[0] if isinstance(value, dict) else ""
-    model = SOURCES[kind].task if kind in SOURCES else Mosaics
+    kind = str(value.get("source", "orthogonal")).split(":", 1)[0] if isinstance(value, dict) else "digits"
+    if kind not in SOURCES:
+        advice = f"choose one of {', '.join(SOURCES)}, or name its module in FCAM_PLUGINS"
+        raise UserError(f"{info.field_name}.source='{shown(kind)}' is unknown: {advice}.")
+    model = SOURCES[kind].task
     try:
         return model.model_validate(value)
     except ValidationError as error:

@@ -195,6 +195,7 @@ def _load(module: nn.Module, file: Path, name: str, prefix: str = "") -> str:
         module.load_state_dict(tensors, assign=True)
     except Exception as error:  # torch's reader can raise anything for a file that is not a pickle
         reason = " ".join(str(error).split())[:200]
+        reason = "it holds Python objects, which are not read" if "weights_only" in reason else reason
         raise DataError(f"weights='{file}' is not a .pth or .safetensors file for {name} ({reason}).") from None
     return digest
 

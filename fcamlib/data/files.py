@@ -73,7 +73,7 @@ def content_hash(path: Path) -> str:
             digests = list(pool.map(_digest, files))
     except OSError as error:
         fault = f"the file '{error.filename or path}' cannot be read ({error.strerror})"
-        raise DataError(f"{fault}: repair or remove it.") from None
+        raise DataError(f"{fault}: repair it, remove it, or change its permissions.") from None
     lines = [f"{file.relative_to(path)}\t{digest}" for file, digest in zip(files, digests, strict=True)]
     whole = digests[0] if files == [path] else _sha256("\n".join(lines))
     if is_large and time.time() - max(max(s.st_mtime, s.st_ctime) for s in stats) > SETTLED:
@@ -94,7 +94,11 @@ def files_below(root: Path) -> list[Path]:
     """The sorted files in a folder and its subfolders, except names that begin with a dot; links are followed once."""
     found: list[tuple[str, str]] = []
     seen: set[tuple[int, int]] = set()
-    for parent, folders, names in os.walk(root, followlinks=True):
+
+    def refuse(error: OSError) -> None:
+        raise DataError(f"the folder '{error.filename}' cannot be read ({error.strerror}): change its permissions.")
+
+    for parent, folders, names in os.walk(root, onerror=refuse, followlinks=True):
         place = os.stat(parent)
         if (place.st_dev, place.st_ino) in seen:
             folders.clear()
@@ -147,7 +151,7 @@ def json_fault(error: ValidationError) -> str:
         return f"it is not JSON ({fault['ctx']['error']})"
     if fault["type"] == "value_error":
         return fault["msg"].removeprefix("Value error, ")
-    place = ".".join(map(str, fault["loc"]))[:100]
+    place = ".".join(str(part) for part in fault["loc"] if part not in ("str", "int"))[:100]  # parts of a union
     return f"field {place}: {fault['msg'][0].lower()}{fault['msg'][1:]}" if place else "it is not a JSON object"
 
 

@@ -57,7 +57,7 @@ class Post(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Post:
         if ("tokens" in self.model_fields_set) == (self.text is not None):
-            raise ValueError("give either tokens or text, not both")
+            raise ValueError("give one of tokens and text")
         self.tokens = self.tokens if self.text is None else WORD.findall(self.text.lower())
         if self.rationale and len(self.rationale) != (number := len(self.tokens)):
             raise ValueError(f"field rationale has {len(self.rationale)} entries for {number} tokens: give one each")
@@ -115,7 +115,7 @@ def jsonl_corpus(source: str) -> Corpus:
     if all(re.fullmatch(r"-?[0-9]{1,19}", name) for name in names):
         names.sort(key=int)
     if len(names) < 2:
-        raise DataError(f"dataset='{source}': the posts have {len(names)} class: give at least two.")
+        raise DataError(f"dataset='{source}': the posts have fewer than two classes: give at least two.")
     label = np.array([names.index(str(post.label)) for post in posts])
     required(np.array([post.split for post in posts]), label, names, source)
     return Corpus(posts, tuple(names), Path(source.removeprefix("text:")).stem)

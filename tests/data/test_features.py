@@ -221,7 +221,7 @@ OTHER = r"is not a .pth or .safetensors file for torchvision's VGG-19 \(.*"
     [
         ("w.pth", {"features.0.bias": torch.zeros(2)}, OTHER + "Missing key"),
         ("w.pth", TinyEncoder(), OTHER),
-        ("", None, r"none.pth' cannot be read \(No such file or directory\): repair or remove it"),
+        ("", None, r"none.pth' cannot be read \(No such file or directory\): repair it, remove it, or"),
     ],
 )
 def test_wrong_weights_are_one_sentence(tmp_path: Path, name: str, content: object, message: str) -> None:
