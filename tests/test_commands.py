@@ -60,6 +60,12 @@ def test_versions_devices_and_folders(tmp_path: Path, monkeypatch: pytest.Monkey
     assert lines["no-such-package"] == "not installed" and "recorded runs" not in lines
     assert lines["results (FCAM_RESULTS)"] == "NOT WRITABLE (Not a directory): /dev/null/x"
 
+    def refuse() -> list[str]:
+        raise PermissionError(13, "Permission denied", "x")
+
+    monkeypatch.setattr(store, "unfinished", refuse)
+    assert told()["stored"] == "NOT READABLE (Permission denied): /dev/null/x"
+
 
 @pytest.mark.parametrize(("flags", "slow"), [("avx2 avx512f", True), ("avx512f avx512_bf16", False), ("", False)])
 def test_what_bfloat16_costs_is_said_by_check_estimate_and_training(

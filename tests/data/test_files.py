@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from fcamlib.data import files
-from fcamlib.data.files import content_hash, download, fingerprint, read_json, read_text
+from fcamlib.data.files import content_hash, download, files_below, fingerprint, read_json, read_text
 from fcamlib.errors import DataError
 
 
@@ -77,6 +77,10 @@ def test_names_count_in_a_fingerprint_and_odd_files_are_one_sentence(tmp_path: P
         DataError, match=r"none' cannot be read \(No such file or directory\): repair it, remove it, or"
     ):
         content_hash(tmp_path / "none")
+    with pytest.raises(
+        DataError, match=r"the folder '.*none' cannot be read \(No such file or directory\): change its"
+    ):
+        files_below(tmp_path / "none")  # a subfolder without permission is as unreadable, and would be left out
     with pytest.raises(DataError, match=r"cannot be read \(it is not a regular file\)"):
         read_text(tmp_path / "pipe", "text:x")
 
