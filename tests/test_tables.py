@@ -85,7 +85,7 @@ def test_as_many_examples_are_kept_as_are_small(monkeypatch: pytest.MonkeyPatch,
         kept = store.get_all([config])[0].arrays("examples.npz")
         assert {name: len(values) for name, values in kept.items()} == dict.fromkeys(kept, number)
         assert bool(kept) == (number > 0)
-    with pytest.raises(UserError, match=r"^no example of 'digits, m = 3, .*' is kept, since "):
+    with pytest.raises(UserError, match=r"^no example of 'digits, m = 3, .*' is kept: recorded"):
         notebook.gallery(store.get_all(configs[2:]))
 
 
