@@ -3,8 +3,6 @@
 import os
 import shutil
 import tempfile
-import time
-from pathlib import Path
 from queue import Empty
 from typing import Any, ClassVar
 
@@ -67,31 +65,12 @@ _scratch = pytest.StashKey[str]()
 
 
 # Files that take longest, so that no worker is left with one of them alone; the first one's jobs mostly wait.
-FIRST = ("test_pipeline.py", "test_store.py", "test_site.py", "test_train.py", "05_gradient_flow.ipynb")
-# Folders and files that read the built book or its runs. `make test` builds it meanwhile, so these come last.
-READ_BOOK = ("pages", "notebooks", "test_records.py")
-BOOK_SECONDS = 1800
-
-
-def reads_book(item: pytest.Item) -> bool:
-    """Whether an item reads the built book or its runs."""
-    return item.path.parent.name in READ_BOOK or item.path.name in READ_BOOK
+FIRST = ("test_pipeline.py", "test_site.py", "test_store.py", "test_train.py", "05_gradient_flow.ipynb")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what needs no book, and there with the files that take longest."""
-    turns = {name: turn for turn, name in enumerate(FIRST)}
-    items.sort(key=lambda item: (reads_book(item), turns.get(item.path.name, len(FIRST))))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Wait for the book that `make test` is building; the file FCAM_TEST_BOOK then holds the exit status."""
-    status, end = os.environ.get("FCAM_TEST_BOOK"), time.monotonic() + BOOK_SECONDS
-    while status and reads_book(item) and not os.path.exists(status) and time.monotonic() < end:
-        time.sleep(0.2)
-    if status and reads_book(item):
-        assert Path(status).read_text() == "0\n", "the book was not built: see the build's messages"
+    """Begin with the files that take longest."""
+    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -322,7 +322,7 @@ def test_a_zero_is_a_value_on_the_command_line_and_the_default_in_a_notebook() -
     given = {"dataset": "motifs", "noise": 0, "num_train": "0", "momentum": 0}
     with pytest.raises(UserError, match="num_train=0 is too small for motifs: give 1 or more"):
         Grid.of(given)
-    assert Grid.of({"dataset": "motifs", "noise": "0"}).task.noise == 0.0
+    assert Grid.of({"dataset": "motifs", "noise": "0"}).task.model_dump()["noise"] == 0.0
     assert Grid.without_zeros(given) == {"dataset": "motifs", "momentum": 0}
     assert CaptionGrid.of({"encoder_learning_rate": "0"}).encoder_learning_rate == 0.0
     assert Grid.without_zeros({"dataset": "series:x", "noise": 0.0}) == {"dataset": "series:x"}

@@ -183,9 +183,9 @@ def test_what_the_pages_on_captions_and_cost_say_of_the_records_holds() -> None:
         (1e-5, 196): ({"soft": 0.45, "hard": 0.28, "hybrid": 0.44}, {"soft": 12.7, "hard": 8.2, "hybrid": 8.9}),
         (1e-4, 196): ({"hybrid": 0.41}, {"hybrid": 9.2}),
     }
-    for (rate, regions), (attention, bleu4) in said.items():
+    for (rate, number), (attention, bleu4) in said.items():
         tests = [
-            {"paradigm": run.config.paradigm} | run.summary["splits"]["test"] for run in on_photographs(rate)[regions]
+            {"paradigm": run.config.paradigm} | run.summary["splits"]["test"] for run in on_photographs(rate)[number]
         ]
         mean = pd.DataFrame(tests).groupby("paradigm").mean(numeric_only=True)
         assert mean["phrase_a_z"].round(2).to_dict() == attention and mean["bleu4"].round(1).to_dict() == bleu4
