@@ -113,7 +113,7 @@ def _results() -> list[Line]:
     lines, damaged = [], []
     for kind, root in (("recorded", paths.recorded_dir()), ("stored", paths.results_dir())):
         try:
-            results, unfinished = store.survey(root), store.unfinished()
+            results, unfinished = store.survey(root), store.unfinished() if kind == "stored" else None
         except OSError as error:
             lines.append((kind, f"NOT READABLE ({error.strerror}): {root}"))
             continue
@@ -121,7 +121,7 @@ def _results() -> list[Line]:
         for result in (result for result in results if result.damage):
             state = "not read" if result.damage == store.OTHER_VERSION else "DAMAGED"
             damaged.append((state, f"{result.folder}: {result.damage}"))
-        if kind == "stored":
+        if unfinished is not None:
             lines.append(("unfinished", f"{len(unfinished)}: {', '.join(unfinished)}" if unfinished else "0"))
     return lines + damaged
 

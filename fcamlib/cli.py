@@ -52,8 +52,10 @@ class Commands(click.Group):
                 why = f" ({shown(one_line(error))})" if str(error).strip() else ""
                 said = f"memory ran out{why}: lower num_train, num_test, num_segments or batch_size."
             elif isinstance(error, OSError) and error.errno != errno.EPIPE:
-                what = "a file" if error.filename is None else f"'{shown(error.filename)}'"
-                said = f"{what} cannot be used ({shown(error.strerror or one_line(error))})."
+                what = (
+                    f"'{shown(error.filename)}' cannot be used" if error.filename else "the system refuses an operation"
+                )
+                said = f"{what} ({shown(error.strerror or one_line(error))})."
             else:
                 raise
         click.echo(f"fcam: {said}", err=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
-from fcamlib.config import CaptionGrid, Grid, Parameters, TaskParameters
+from fcamlib.config import CaptionGrid, Grid, Parameters
 from fcamlib.errors import UserError, require_address_space
 from fcamlib.paradigms import label_of
 from fcamlib.tables import Result, paradigms, title
@@ -35,7 +35,7 @@ def parameters(namespace: Mapping[str, Any], model: type[Model] = Grid) -> Model
         if cell.startswith(INJECTED):
             names = {one.id for one in ast.walk(ast.parse(cell)) if isinstance(one, ast.Name)}
             given |= {name: namespace[name] for name in names & namespace.keys()}
-    return model.of(model.without_zeros(given) if issubclass(model, TaskParameters) else given)
+    return model.of(model.without_zeros(given))
 
 
 def effective(experiment: Grid | CaptionGrid) -> pd.DataFrame:

@@ -216,6 +216,7 @@ def test_exhausted_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> No
         (MemoryError("Unable to allocate 9 TiB"), f"memory ran out (Unable to allocate 9 TiB): {told}"),
         (RuntimeError("CUDA out of memory. Tried"), f"memory ran out (CUDA out of memory. Tried): {told}"),
         (PermissionError(13, "Permission denied", "/x"), "'/x' cannot be used (Permission denied)."),
+        (FileNotFoundError(2, "No temporary directory"), "the system refuses an operation (No temporary directory)."),
     ):
         with monkeypatch.context() as patch:
             patch.setattr("fcamlib.data.mosaics.mosaic_task", Mock(side_effect=error))

@@ -53,18 +53,21 @@ def test_versions_devices_and_folders(tmp_path: Path, monkeypatch: pytest.Monkey
     assert lines["data (FCAM_DATA)"] == f"writable: {tmp_path / 'data'}"
     assert lines["recorded runs"] == f"will be created when needed: {tmp_path / 'recorded'}"
     assert lines["figures (FCAM_FIGURES)"] == "NOT WRITABLE (Not a directory): /dev/null/figures"
+
+    def refuse() -> list[str]:
+        raise PermissionError(13, "Permission denied", "x")
+
+    with monkeypatch.context() as denied:
+        denied.setattr(store, "unfinished", refuse)
+        lines = told()
+    assert lines["stored"] == f"NOT READABLE (Permission denied): {paths.results_dir()}"
+    assert lines["recorded"] == "0 verified" and "unfinished" not in lines
     monkeypatch.setattr(checks, "PACKAGES", ("no-such-package",))
     monkeypatch.setenv("FCAM_RESULTS", "/dev/null/x")
     monkeypatch.setattr(paths, "recorded_dir", lambda: None)
     lines = told()
     assert lines["no-such-package"] == "not installed" and "recorded runs" not in lines
     assert lines["results (FCAM_RESULTS)"] == "NOT WRITABLE (Not a directory): /dev/null/x"
-
-    def refuse() -> list[str]:
-        raise PermissionError(13, "Permission denied", "x")
-
-    monkeypatch.setattr(store, "unfinished", refuse)
-    assert told()["stored"] == "NOT READABLE (Permission denied): /dev/null/x"
 
 
 @pytest.mark.parametrize(("flags", "slow"), [("avx2 avx512f", True), ("avx512f avx512_bf16", False), ("", False)])

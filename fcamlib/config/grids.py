@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
@@ -147,7 +147,7 @@ class StudyGrid(Grid):
         return {name: field for name, field in known.items() if name != "num_segments" or name in task.model_fields}
 
     @classmethod
-    def _task_fields(cls, fields: dict[str, Any], own: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
+    def _task_fields(cls, fields: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
         numbers = as_list(own.get("num_segments", ()))
         first = numbers[0] if isinstance(numbers, list | tuple) and numbers else 0
         return fields | ({"num_segments": first} if first else {})
@@ -221,9 +221,8 @@ class CaptionGrid(TaskParameters, CaptionTraining, CaptionModel):
     later_decoder_learning_rate: Rate = Field(1e-5, description="of the decoder in the second phase")
 
     @classmethod
-    def _task_fields(cls, fields: dict[str, Any], own: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
-        frozen = own.get("encoder", "features") == "features" and "features" in known
-        return fields | ({"features": fields.get("features") or "vgg19"} if frozen else {})
+    def _task_fields(cls, fields: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+        return fields | ({"features": ""} if "features" in fields and own["encoder"] != "features" else {})
 
     @model_validator(mode="after")
     def _check_switch(self) -> Any:

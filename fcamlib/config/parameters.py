@@ -9,7 +9,7 @@ paper's own are in notebooks/profiles/paper.yaml.
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -29,7 +29,7 @@ P = TypeVar("P", bound="Parameters")
 
 
 def is_empty(value: Any, or_zero: bool = False) -> bool:
-    """Whether a value is "" or an empty list, which mean the data source's default."""
+    """Whether a value is "" or an empty list (or 0), which means the data source's default."""
     return shown(value).strip() in ("", "[]", "()", *(("0", "0.0") if or_zero else ()))
 
 
@@ -60,6 +60,11 @@ class Parameters(Frozen):
     def _check_lists(self) -> Any:
         require_distinct(self)
         return self
+
+    @classmethod
+    def without_zeros(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The parameters of a notebook, in which 0 can mean the default of a data source."""
+        return parameters
 
     def part(self, model: type[Any], **more: Any) -> Any:
         """A part of a config, from the parameters of the same names."""
@@ -135,17 +140,18 @@ class TaskParameters(Parameters):
             if name in known and name != "dataset" and not (name in values and is_empty(value)):
                 values[name] = value
         own = {name: values.pop(name) for name in cls.model_fields if name in values}
-        return own | {"task": task_on(dataset, cls._task_fields(values, own, known))}
+        return own | {"task": task_on(dataset, cls._task_fields(values, own))}
 
     @classmethod
-    def _task_fields(cls, fields: dict[str, Any], own: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
+    def _task_fields(cls, fields: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of the task, including those that follow from other parameters."""
         return fields
 
     @classmethod
     def without_zeros(cls, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters of a notebook, without those left at 0 for which the data source has a default or no use."""
-        source = find_source(dataset := parameters.get("dataset") or cls.usual, cls.sources())
+        dataset = parameters.get("dataset") or cls.usual
+        source = find_source(dataset, cls.sources())
         own = {**cls.defaults(dataset.split(":", 1)[0]), **dict.fromkeys(source.without)}
         return {
             name: value
@@ -156,11 +162,11 @@ class TaskParameters(Parameters):
 
 def profile_file(profile: str) -> Path:
     """The file of a profile given by its name in `PROFILES` or by its path."""
-    named = PROFILES / f"{profile}.yaml"
-    for path in (named, (paths.checkout() or Path()) / named, Path(profile)):
+    folder = PROFILES if PROFILES.is_dir() else (paths.checkout() or Path()) / PROFILES
+    for path in (folder / f"{profile}.yaml", Path(profile)):
         if path.is_file():
             return path
-    known = ", ".join(sorted(path.stem for path in ((paths.checkout() or Path()) / PROFILES).glob("*.yaml")))
+    known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
     advice = f"give the path of a YAML file{f', or one of {known}' if known else ''}"
     raise UserError(f"the profile '{shown(profile)}' does not exist: {advice}.")
 
@@ -224,8 +230,9 @@ _SCENES = {  # chosen on validation pictures, so that a run takes seconds
     "later_decoder_learning_rate": 1e-3, "batch_size": 20, "credit": "rest", "precision": "float64",
 }  # fmt: skip
 _COCO = {  # the paper's, as far as its public scripts state them, where a notebook leaves a parameter at 0 or empty
-    "num_validation": 5_000, "encoder": "features", "epochs": 20, "switch_epoch": 10, "batch_size": 100,
-    "decoder_learning_rate": 1e-3, "later_decoder_learning_rate": 1e-5, "state_sees": "region", "credit": "caption",
+    "num_validation": 5_000, "encoder": "features", "features": "vgg19", "epochs": 20, "switch_epoch": 10,
+    "batch_size": 100, "decoder_learning_rate": 1e-3, "later_decoder_learning_rate": 1e-5, "state_sees": "region",
+    "credit": "caption",
 }  # fmt: skip
 
 _ANNOTATORS = ("label", "rationale")

@@ -95,9 +95,7 @@ def source_path(source: str) -> Path:
         found = [place for place in candidates if (place.is_dir() if what.startswith("folder") else place.exists())]
     except (OSError, RuntimeError, ValueError) as error:  # a name too long, an unknown ~user, a NUL in the name
         why = getattr(error, "strerror", None) or error
-        raise DataError(
-            f"dataset='{shown(source)}' cannot be looked for ({why}): give a path that can be read."
-        ) from None
+        raise DataError(f"dataset='{shown(source)}' cannot be read ({why}): give a path that can.") from None
     if found:
         return found[0]
     looked = " nor ".join(f"'{shown(place)}'" for place in candidates)

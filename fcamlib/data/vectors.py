@@ -230,10 +230,10 @@ def _split(
     label, folds = arrays["label"], arrays.get("fold")
     if folds is not None and repeat >= len(folds):
         raise DataError(f"repeat={repeat} is not in dataset='{source}': choose 0 to {len(folds) - 1}.")
-    of = stratified(label, [1 / NUM_FOLDS] * NUM_FOLDS, seed=repeat) if folds is None else folds[repeat]
     if folds is None and len(label) < NUM_FOLDS:
         fault = f"dataset='{source}' has {len(label)} bags, too few for {NUM_FOLDS} folds"
         raise DataError(f"{fault}: give more, or an array 'fold' with fewer.")
+    of = stratified(label, [1 / NUM_FOLDS] * NUM_FOLDS, seed=repeat) if folds is None else folds[repeat]
     if fold not in of:
         known = ", ".join(map(str, np.unique(of)))
         raise DataError(f"fold={fold} has no bag in dataset='{source}', repeat {repeat}: choose one of {known}.")

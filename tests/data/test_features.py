@@ -220,7 +220,7 @@ OTHER = r"is not a .pth or .safetensors file for torchvision's VGG-19 \(.*"
     ("name", "content", "message"),
     [
         ("w.pth", {"features.0.bias": torch.zeros(2)}, OTHER + "Missing key"),
-        ("w.pth", TinyEncoder(), OTHER),
+        ("w.pth", TinyEncoder(), OTHER[:-2] + "it does not hold tensors alone"),
         ("", None, r"none.pth' cannot be read \(No such file or directory\): repair it, remove it, or"),
     ],
 )
