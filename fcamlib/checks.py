@@ -127,9 +127,9 @@ def _results() -> list[Line]:
 
 
 def difference(record: Result[Any], found: Result[Any]) -> tuple[int, float, str]:
-    """Number of compared values of a record (timings excluded), the largest absolute difference, and its location.
+    """Number of compared values of a record, the largest absolute difference, and its location.
 
-    A missing value and a differing text count as an infinite difference.
+    Timings, provenance and title are left out. A missing value and a differing text count as an infinite difference.
     """
     recorded, computed = _values(record), _values(found)
     apart = {name: _apart(values, computed.get(name)) for name, values in recorded.items()}
@@ -141,7 +141,8 @@ def _values(result: Result[Any]) -> dict[str, np.ndarray]:
     """The values of a result by location, as flat arrays."""
     history = result.history
     values = {name: history[name].to_numpy() for name in map(str, history) if CLOCK not in name}
-    measures = _leaves({name: part for name, part in result.summary.items() if name != "provenance"}, "summary")
+    told = {name: part for name, part in result.summary.items() if name not in ("provenance", "title")}
+    measures = _leaves(told, "summary")
     values |= {place: value for place, value in measures.items() if not place.startswith(NO_LONGER_KEPT)}
     return values | {f"examples/{name}": array.ravel() for name, array in result.arrays("examples.npz").items()}
 

@@ -14,7 +14,6 @@ from fcamlib.paradigms import label_of
 
 Result = Any  # a result of the store: config, history, summary, arrays, folder, is_recorded
 ORDER = ("soft", "hard", "lvml", "hybrid")  # the paper's order; others follow
-WRITTEN = {"flickr8k": "Flickr8k", "EFFICIENTNET-LITE0": "EfficientNet-Lite0", "VGG19": "VGG-19"}  # as by their authors
 MACHINE = ("training.precision", "training.memory_layout", "training.threads", "training.device")
 
 
@@ -45,8 +44,6 @@ def paradigms(results: Iterable[Result]) -> list[str]:
 def title(result: Result) -> str:
     """One line that describes the task of a result."""
     config, name = result.config, str(result.summary["title"])
-    for stored, written in WRITTEN.items():
-        name = name.replace(stored, written)
     match kind(result):
         case "cross-validation":
             return f"{name}, {config.repeats} cross-validations of {config.folds} folds"

@@ -173,11 +173,11 @@ def test_a_changed_number_or_text_is_found_and_is_status_1(recorded: Path) -> No
     splits["test"]["accuracy"] += 0.25
     keep(tiny_run(), loss=0.125)
     keep(tiny_run(seeds=1), splits=splits)
-    keep(tiny_run(seeds=2), title="another title")
+    keep(tiny_run(seeds=2), class_names=["another name"], title="a title, which is not compared")
     keep(tiny_run(seeds=3), class_names=[])
     found = answer("digits-*")
     assert found.exit_code == 1 and found.output.count("NOT REPRODUCED") == 3
-    for said in ("0.125 (train_loss)", "0.25 (summary/splits/test/accuracy)", "inf (summary/title)"):
+    for said in ("0.125 (train_loss)", "0.25 (summary/splits/test/accuracy)", "inf (summary/class_names/0)"):
         assert f"largest difference {said}; NOT REPRODUCED" in found.output
     blank = np.array([1.0, np.nan])
     for other, apart in ((blank, 0), (np.array([1.0, 2.0]), np.inf), (blank[:1], np.inf), (None, np.inf)):

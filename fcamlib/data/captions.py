@@ -38,6 +38,7 @@ from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
 TABLE = "coco_words.yaml"
+ENCODERS = {"vgg19": "VGG-19", "efficientnet-lite0": "EfficientNet-Lite0"}  # as their authors write them
 NONE = "none"  # in a user's table, instead of a category
 _DRAW = 300  # makes these draws independent of others with the same seed
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
@@ -136,7 +137,7 @@ def caption_task(config: Scenes | Coco, seed: int, device: torch.device | None =
 def coco_title(config: Coco) -> str:
     """Title of the data in figures and tables; a user's data are named by their folder."""
     path = config.source.partition(":")[2]
-    return (Path(path).name or "COCO") + (f" ({config.features.upper()} features)" if config.features else "")
+    return (Path(path).name or "COCO") + (f" ({ENCODERS[config.features]} features)" if config.features else "")
 
 
 def _splits(

@@ -165,7 +165,7 @@ def test_a_run_is_named_by_the_content_of_its_data(layout: Layout, tmp_path: Pat
     official = task_on("coco", SMALL)
     assert isinstance(official, Coco)
     assert one.fingerprint == official.fingerprint and coco_title(official) == "COCO"
-    assert coco_title(official.model_copy(update={"features": "vgg19"})) == "COCO (VGG19 features)"
+    assert coco_title(official.model_copy(update={"features": "vgg19"})) == "COCO (VGG-19 features)"
     table = tmp_path / "words.yaml"
     table.write_text("cat: [man]\n")
     moved = task_on(source, SMALL | {"words": str(table)})

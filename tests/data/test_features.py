@@ -257,7 +257,7 @@ def test_a_task_of_features(
     own = {"num_validation": 2, "min_count": 1, "features": "vgg19", "weights": str(tmp_path / "w.safetensors")}
     config = task_on(source, own | {"image_size": 64})
     task = caption_task(config, 0)
-    assert task.title == "mine (VGG19 features)"
+    assert task.title == "mine (VGG-19 features)"
     module = vgg19_encoder(str(tmp_path / "w.safetensors")).module
     for split, number in (("train", 6), ("validation", 2), ("test", 3)):
         data = task.splits[split]
