@@ -88,9 +88,9 @@ NEEDED = {  # pydantic's error type, or its first word -> what to do
     "literal": "choose {expected}",
     "too_short": "give at least {min_length} of them",
     "too_long": "give at most {max_length} of them",
-    "greater_than": "give more than {gt}",
+    "greater_than": "give more than {gt:g}",
     "greater_than_equal": "give {ge} or more",
-    "less_than": "give less than {lt}",
+    "less_than": "give less than {lt:g}",
     "less_than_equal": "give {le} or less",
     "finite_number": "give a finite number",
     "multiple_of": "give a multiple of {multiple_of}",
@@ -111,14 +111,14 @@ def explain(
     if kind == "value_error":  # written by a validator
         return fault["msg"].removeprefix("Value error, ").rstrip(".") + "."
     needed = NEEDED.get(kind) or NEEDED.get(kind.split("_")[0]) or fault["msg"][0].lower() + fault["msg"][1:]
-    needed = needed.format_map(fault.get("ctx", {}))
+    needed = needed.format_map(fault.get("ctx", {})).replace("choose '', ", "choose ")
     if not path:
         return f"{needed}."
     name = within + ".".join([*path[:-1], (called or {}).get(path[-1], path[-1])])
     if kind == "extra_forbidden":
         return unknown_name(name, model.model_fields if len(path) == 1 else ())
     field = model.model_fields.get(path[0]) if len(path) == 1 else None
-    about = field.description if field and field.description else ""
+    about = field.description if field and field.description and "choose" not in needed else ""
     if kind == "missing":
         return f"{name} is missing: add it" + (f" ({about})." if about else ".")
     value = fault["input"]

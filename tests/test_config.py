@@ -63,7 +63,7 @@ REFUSED: list[tuple[type[Parameters], dict[str, Any], str]] = [
     (Grid, {"seeds": "[0, -1]"}, f"seeds='-1' is not allowed: give 0 or more {SEED}"),
     (Grid, {"seeds": "[" * 3_000}, f"seeds='{'[' * 56}... {LIST} {SEED}"),
     (Grid, {"seeds": "1,1"}, f"seeds=1,1 {TWICE}"),
-    (Grid, {"paradigms": "soft,medium"}, "paradigms='medium' is not allowed: choose soft, hard, lvml, logit_mixture, hybrid, soft+soft or hard+hard (any of "),
+    (Grid, {"paradigms": "soft,medium"}, "paradigms='medium' is not allowed: choose soft, hard, lvml, logit_mixture, hybrid, soft+soft or hard+hard."),
     (Grid, {"dataset": "imagenet"}, "dataset='imagenet' is unknown: choose digits, cifar10, cifar100, keywords, hatexplain, motifs, clouds, folder:PATH, hatexplain:PATH, text:PATH, series:PATH or bags:PATH."),
     (Grid, {"dataset": "folder:x"}, "foreground is empty: dataset='folder:x' needs the classes that decide the label, such as foreground=cat,dog."),
     (Grid, {"dataset": "folder:\udcff", "foreground": "a,b"}, "dataset='folder:\\udcff' is not allowed: give text that the locale can encode, such as under LC_ALL=C.UTF-8 (name of the data source, or kind:PATH)."),
@@ -307,7 +307,7 @@ def test_a_source_from_outside_has_parameters_like_any_other(tmp_path: Path, mon
         (config,) = Grid.of({"dataset": "rings", "radius": "2", "paradigms": "soft"}).configs()
         assert (config.data.radius, config.phases[0].epochs) == (2.0, 3)
         assert config.name.startswith("rings-n30-soft-s0-") and read(config.model_dump_json().encode()) == config
-        with pytest.raises(UserError, match=r"^radius='-1' is not allowed: give more than 0.0 \(radius of a ring\)"):
+        with pytest.raises(UserError, match=r"^radius='-1' is not allowed: give more than 0 \(radius of a ring\)"):
             Grid.of({"dataset": "rings", "radius": "-1"})
         with pytest.raises(UserError, match=r"^noise does not belong to dataset='rings'"):
             Grid.of({"dataset": "rings", "noise": 1})
