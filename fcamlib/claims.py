@@ -1,8 +1,8 @@
 r"""The paper's claims as numerical criteria, in the order of arXiv 2307.13421.
 
 Paradigms are compared by differences within a seed, and `fcamlib.verdicts` turns these into verdicts. Final measures
-are means over the last five measured epochs. The translation of each claim into numbers is this project's choice; it
-was fixed before we looked at any of the runs that it judges.
+are means over the last five measured epochs. The translation of each claim into numbers is this project's choice. It
+was fixed in one commit; the book's page on the claims says which results were known by then.
 
 | claim      | on runs                                                                                              |
 |------------|-----------------------------------------------------------------------------------------------------|
