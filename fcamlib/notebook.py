@@ -53,7 +53,7 @@ def _kept(runs: Sequence[Result]) -> dict[str, dict[str, np.ndarray]]:
     first = min(run.config.seed for run in runs)
     found = {run.config.paradigm: run.arrays("examples.npz") for run in runs if run.config.seed == first}
     if not all(found.values()):
-        why = "recorded runs keep those of seed 0 alone, and runs on posts or on large instances keep none"
+        why = "recorded runs keep at most those of seed 0, and runs on posts or on large instances keep none"
         raise UserError(f"no example of '{title(runs[0])}' is kept: {why}.")
     return found
 

@@ -228,7 +228,7 @@ def test_what_cannot_be_rerun_ends_with_one_sentence(recorded: Path) -> None:
 def test_of_a_recorded_seed_but_0_no_example_is_kept_and_the_gallery_says_so(recorded: Path) -> None:
     first, second = store.record(tiny_run()), store.record(tiny_run(seeds=1))
     assert notebook.gallery([first, second])["alpha"]["soft"].shape == (3, 5) and second.arrays() == {}
-    with pytest.raises(UserError, match=r"^no example of '.*' is kept: recorded runs keep those of seed 0 alone"):
+    with pytest.raises(UserError, match=r"^no example of '.*' is kept: recorded runs keep at most those of seed 0"):
         notebook.gallery([second])
 
 
