@@ -258,8 +258,8 @@ def _curves(runs: Sequence[Result], measure: str) -> ByParadigm:
     column, scale = f"test_{measure}", 100 if measure == "bleu4" else 1
     if not all(column in run.history for run in runs):
         return {}
-    found = {name: [r.history[column].dropna() for r in runs if r.config.paradigm == name] for name in paradigms(runs)}
-    return {name: np.array(values, dtype=np.float64) / scale for name, values in found.items()}
+    rows = [(run.config.paradigm, run.history[column].dropna().to_numpy(np.float64)) for run in runs]
+    return {name: np.array([row for its_name, row in rows if its_name == name]) / scale for name in paradigms(runs)}
 
 
 def _unfinished(runs: Sequence[Result]) -> str:

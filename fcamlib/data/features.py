@@ -34,7 +34,6 @@ from rich.console import Console
 from rich.progress import track
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torchvision.models import VGG19_Weights, vgg19
 
 from fcamlib import paths
 from fcamlib.data.coco import CocoPicture, pixels_of
@@ -50,6 +49,8 @@ _HASHED_NAME = re.compile(r"-([0-9a-f]{8,64})\.\w+$")
 
 def normalised(pixels: UInt8[Tensor, "n S S 3"]) -> Tensor:
     """(value / 255 - mean) / deviation of ImageNet's channels, in float32: (n, 3, S, S)."""
+    from torchvision.models import VGG19_Weights  # takes seconds to import, so only where needed
+
     usual = VGG19_Weights.IMAGENET1K_V1.transforms()
     mean, deviation = (torch.tensor(values, device=pixels.device) for values in (usual.mean, usual.std))
     return ((pixels.float() / 255 - mean) / deviation).permute(0, 3, 1, 2).contiguous()
@@ -158,6 +159,8 @@ def _fill(final: Path, shape: tuple[int, ...], compute: Callable[[slice], NDArra
 
 def vgg19_encoder(weights: str = "") -> FrozenEncoder:
     """VGG-19 with torchvision's weights or the file `weights`."""
+    from torchvision.models import VGG19_Weights, vgg19
+
     url = VGG19_Weights.IMAGENET1K_V1.url
     file = paths.expanded(weights or Path(torch.hub.get_dir(), "checkpoints", url.rsplit("/", 1)[-1]))
     named = _HASHED_NAME.search(file.name)
