@@ -27,6 +27,15 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The results folder of a test of its own: empty, as are those of data, figures and recorded results."""
+    for variable, name in (("FCAM_DATA", "data"), ("FCAM_RESULTS", "results"), ("FCAM_FIGURES", "figures")):
+        monkeypatch.setenv(variable, str(tmp_path / name))
+    monkeypatch.setattr("fcamlib.paths.recorded_dir", lambda: tmp_path / "recorded")
+    return tmp_path / "results"
+
+
 def _read(command: str) -> tuple[str, dict[str, Any]]:
     program, *arguments = shlex.split(command)
     assert program == "papermill", f"another program: {command}"

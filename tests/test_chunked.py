@@ -6,18 +6,18 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
+from toys import mlp, vectors
 
 from fcamlib import chunked, numerics
 from fcamlib.chunked import batch_output, chunk_size, kept_of_each
 from fcamlib.cost import PeakMemory
-from fcamlib.data.sdc import Bank, SDCData, distinct
+from fcamlib.data.sdc import SDCData, distinct
 from fcamlib.fcam import FCAM, FCAMOutput, TableOutput
-from fcamlib.networks import FeatureMLP, classification_network, focus_network
+from fcamlib.networks import FeatureMLP
 from fcamlib.numerics import PLAIN, Numerics, reproducible
 
 N, B, M, K, D = 23, 7, 11, 5, 6
@@ -41,29 +41,17 @@ class Neighbours(nn.Module):
         return segments + mean[:, None]
 
 
-def vectors(batch: int = B, num_segments: int = M, rows: int = N, masked: bool = True) -> SDCData:
-    draws = np.random.default_rng(3)
-    bank = Bank(torch.from_numpy(draws.normal(size=(rows, D))))
-    segments = torch.from_numpy(draws.integers(rows, size=(batch, num_segments)).astype(np.int32))
-    mask = torch.from_numpy(draws.random((batch, num_segments)) < 0.7)
-    mask[:, 0] = True
-    label = torch.from_numpy(draws.integers(K, size=batch))
-    return SDCData(bank, segments, label, mask & (segments % 3 == 0), mask if masked else None)
+def instances(masked: bool = True) -> SDCData:
+    return vectors(B, M, N, D, K, masked)
 
 
 def network(encoder: str = "") -> FCAM:
-    generator = torch.Generator().manual_seed(5)
-    made: nn.Module | None = None
-    dim = D
     if encoder == "mlp":
         made = FeatureMLP(D).double()
-        made.reset(generator)
-        (dim,) = made.segment_shape
-    elif encoder == "neighbours":
-        torch.manual_seed(0)
-        made = Neighbours(D)
-    pair = focus_network("mlp", (dim,), generator), classification_network("mlp", (dim,), K, generator)
-    return FCAM(*pair, encoder=made).double()
+        made.reset(torch.Generator().manual_seed(4))
+        return mlp(*made.segment_shape, K, made)
+    torch.manual_seed(0)
+    return mlp(D, K, Neighbours(D) if encoder == "neighbours" else None)
 
 
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +74,7 @@ def results_of(output: FCAMOutput, model: FCAM, data: SDCData, paradigm: str) ->
 def test_chunks_give_the_gradients_of_one_piece(
     monkeypatch: pytest.MonkeyPatch, paradigm: str, encoder: str, masked: bool
 ) -> None:
-    model, data = network(encoder), vectors(masked=masked)
+    model, data = network(encoder), instances(masked)
     rows, places = distinct(data.segments)
     whole = model(data.bank.rows(rows, torch.float64), places, paradigm, data.mask)
     expected = results_of(whole, model, data, paradigm)
@@ -104,7 +92,7 @@ def test_chunks_give_the_gradients_of_one_piece(
 
 @each_paradigm
 def test_small_batches_take_the_pass_in_one_piece_bit_for_bit(paradigm: str) -> None:
-    model, data = network(), vectors()
+    model, data = network(), instances()
     rows, places = distinct(data.segments)
     before = model(data.bank.rows(rows, torch.float64), places, paradigm, data.mask)
     now = batch_output(model, data, paradigm, FLOAT64)
@@ -117,15 +105,15 @@ def test_ten_thousand_segments_fit_where_a_hundred_do(monkeypatch: pytest.Monkey
     monkeypatch.setattr(numerics, "BUDGET", 2**20)
     peaks = {}
     for num_segments in (100, 10_000):
-        data = vectors(batch=2, num_segments=num_segments, rows=2 * num_segments, masked=False)
-        data = replace(data, segments=torch.arange(2 * num_segments, dtype=torch.int32).view(2, num_segments))
+        data = vectors(1, num_segments, num_segments, D, K, masked=False)
+        data = replace(data, segments=torch.arange(num_segments, dtype=torch.int32)[None])
         for whole in (True, False):
             monkeypatch.setattr(numerics, "ROWS", 10**9 if whole else 1)
             model = network()
             with PeakMemory() as memory:
                 batch_output(model, data, "hard", FLOAT64).loss("hard", data.label).backward()
             peaks[num_segments, whole] = memory.peak
-    scores = 2 * 10_000 * (K + 8) * 8 * 3  # numbers for each place: weights, logits, their gradients
+    scores = 10_000 * (K + 8) * 8 * 3  # numbers for each place: weights, logits, their gradients
     assert peaks[10_000, False] < 2**20 * 2.5 + scores
     assert peaks[10_000, True] > 50 * peaks[100, True]
     assert peaks[10_000, True] > 4 * peaks[10_000, False]
@@ -133,7 +121,7 @@ def test_ten_thousand_segments_fit_where_a_hundred_do(monkeypatch: pytest.Monkey
 
 def test_kept_bytes_are_those_of_the_layers() -> None:
     """Of an mlp autograd keeps the input and the activations after each ReLU, 128 and 64 numbers, and no logits."""
-    model, data = network(), vectors()
+    model, data = network(), instances()
     assert kept_of_each(model, data, "soft", FLOAT64) == 8 * (D + 128 + 64)
     assert kept_of_each(model, data, "hard", FLOAT64) == 8 * (D + 2 * (128 + 64))
 
@@ -198,7 +186,7 @@ from fcamlib.running import build_model
 from fcamlib.training import fit
 
 torch.set_num_threads({threads})
-small = {{"num_train": 256, "num_validation": 64, "num_test": 64, "epochs": 4, "paradigms": "hybrid"}}
+small = {{"num_train": 128, "num_validation": 32, "num_test": 32, "epochs": 4, "paradigms": "hybrid"}}
 config = Grid.of(small | {{"threads": {threads}}}).configs()[0]
 task = mosaic_task(config.data, config.seed)
 history = fit(build_model(config, task), task, config.phases, config.training, config.seed).history

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
 
-from fcamlib import cli, paths, store
+from fcamlib import cli, store
 from fcamlib.cli import main
 from fcamlib.config import Grid, Run
 from fcamlib.errors import DivergenceError
@@ -30,11 +30,7 @@ SMALL_OPTIONS = [part for name, value in SMALL.items() for part in (f"--{name.re
 
 
 @pytest.fixture(autouse=True)
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty folders for each test, none of them the project's."""
-    for variable, name in (("FCAM_DATA", "data"), ("FCAM_RESULTS", "results"), ("FCAM_FIGURES", "figures")):
-        monkeypatch.setenv(variable, str(tmp_path / name))
-    monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
+def folder(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -164,16 +160,8 @@ def test_fresh_computes_again(tmp_path: Path) -> None:
 MISTAKES = {
     ("run", "--num-segments", "many"): "num_segments='many' is not allowed: give a whole number (segments of a mosaic, "
     "one of them foreground).",
-    ("run", "--dataset", "mnist"): "dataset='mnist' is unknown: choose digits, cifar10, cifar100, "
-    "keywords, hatexplain, motifs, clouds, folder:PATH, hatexplain:PATH, text:PATH, series:PATH or bags:PATH.",
-    ("run", "--foreground", "0,x"): "foreground names 'x', which is not a class of dataset='digits': choose from "
-    "0, 1, 2, 3, 4, 5, 6, 7, 8, 9.",
-    ("run", "--focus-network", "cifar10"): "segments of shape (1, 8, 8) do not fit the CIFAR networks, which need "
-    "(3, 32, 32): set image_size or window_length, or choose the network 'mlp' or 'linear'.",
-    (
-        "grid",
-        "none.yaml",
-    ): "the profile 'none.yaml' does not exist: give the path of a YAML file, or one of paper, paper_exact, quick.",
+    ("grid", "none.yaml"): "the profile 'none.yaml' does not exist: give the path of a YAML file, "
+    "or one of paper, paper_exact, quick.",
     ("grid", ""): "the profile '' does not exist: give the path of a YAML file, or one of paper, paper_exact, quick.",
     ("run", "--seed", "1,2"): "`fcam run` trains one model: give one paradigm and one seed, or use `fcam grid`.",
     ("caption", "--encoder", "features"): "encoder=features does not belong to dataset='scenes': choose smallcnn.",

@@ -1,4 +1,4 @@
-"""`fcam check`, `fcam rerun`, and the command in a process of its own: without torch where it shows, with a bar."""
+"""`fcam check`, `fcam rerun`, and what the command does without torch and with a terminal."""
 
 import json
 import os
@@ -6,6 +6,8 @@ import pty
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -23,13 +25,7 @@ from fcamlib.errors import UserError
 
 SMALL = {"num_train": 64, "num_validation": 32, "num_test": 32, "num_segments": 3, "epochs": 2, "batch_size": 32}
 
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty folders for each test, none of them the project's."""
-    for variable, name in (("FCAM_DATA", "data"), ("FCAM_RESULTS", "results"), ("FCAM_FIGURES", "figures")):
-        monkeypatch.setenv(variable, str(tmp_path / name))
-    monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
+pytestmark = pytest.mark.usefixtures("results")
 
 
 def told() -> dict[str, str]:
@@ -232,64 +228,53 @@ def test_of_a_recorded_seed_but_0_no_example_is_kept_and_the_gallery_says_so(rec
         notebook.gallery([second])
 
 
-ROOT = Path(__file__).resolve().parent.parent
 OPTIONS = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-# What notebooks import to show stored results.
-READERS = (
-    "import fcamlib.notebook, fcamlib.theory.tables",
-    "import fcamlib.store, fcamlib.provenance, fcamlib.checks",
-    "from fcamlib import claims, notebook, plots, store, tables",
-)
+# The help, a stored run, and what notebooks import to show stored results.
+READERS = """
+import sys
+import fcamlib.notebook, fcamlib.theory.tables
+import fcamlib.store, fcamlib.provenance, fcamlib.checks
+from fcamlib import claims, notebook, plots, store, tables
+from fcamlib.cli import main
+main(["--help"], standalone_mode=False)
+main({}, standalone_mode=False)
+assert "torch" not in sys.modules
+"""
 
 
-def imports_torch(code: str) -> tuple[str, bool]:
-    """What the code prints in a process of its own, and whether torch was imported."""
-    command = [sys.executable, "-c", f"{code}\nimport sys; print('torch' in sys.modules)"]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+def test_help_and_stored_results_are_shown_without_torch() -> None:
+    stored, options = tiny_run(**SMALL), ["run", "--json", "--paradigm", "soft", *OPTIONS]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
+    command = [sys.executable, "-c", READERS.format(options)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    *shown, found = done.stdout.splitlines()
-    return "\n".join(shown), found == "True"
-
-
-def test_modules_that_show_stored_results() -> None:
-    assert imports_torch("\n".join(READERS)) == ("", False)
-    assert imports_torch("import fcamlib.running") == ("", True)
-
-
-def test_help_and_stored_runs() -> None:
-    (config,) = Grid.of({**SMALL, "paradigms": "soft"}).configs()
-    stored = store.get(config)
-    command = "from fcamlib.cli import main; main({}, standalone_mode=False)"
-    assert not imports_torch(command.format(["--help"]))[1]
-    summary, found = imports_torch(command.format(["run", "--json", "--paradigm", "soft", *OPTIONS]))
-    assert not found and json.loads(summary)["splits"] == stored.summary["splits"]
+    assert json.loads(done.stdout.splitlines()[-1])["splits"] == stored.summary["splits"]
 
 
 def drawn_on(terminal: int) -> str:
-    """What a process draws on a terminal until it closes it, without control sequences."""
+    """What is drawn on a terminal until its other end is closed, without control sequences."""
     content = b""
     while True:
         try:
             content += os.read(terminal, 4096)
-        except OSError:  # the other end is closed
+        except OSError:  # it is closed
             return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", content.decode())
 
 
-def test_a_bar_is_drawn_on_a_terminal_and_the_result_goes_to_standard_output() -> None:
+def test_a_bar_is_drawn_on_a_terminal_and_the_result_goes_to_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fcamlib", "run", "--paradigm", "soft", *OPTIONS],
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100"},
-        text=True,
-    )
-    os.close(theirs)
-    shown = drawn_on(ours)
+    with ThreadPoolExecutor() as pool:
+        drawn = pool.submit(drawn_on, ours)
+        with open(theirs, "w") as terminal, redirect_stderr(terminal):
+            main(["run", "--paradigm", "soft", *OPTIONS], standalone_mode=False)
+        shown = drawn.result()
     os.close(ours)
-    printed, _ = process.communicate(timeout=60)
     (stored,) = store.every(Run)
-    assert process.returncode == 0
+    printed = capsys.readouterr().out
     assert printed.startswith(f"{stored.folder.name}: test accuracy ") and printed.count("\n") == 1
     assert stored.folder.name in shown
     accuracy = stored.history["validation_accuracy"].iloc[-1]

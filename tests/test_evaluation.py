@@ -9,13 +9,12 @@ import torch
 from numpy.testing import assert_allclose
 from scipy import special
 from torch import Tensor, nn
-from toys import Centred
+from toys import Centred, mlp
 
 from fcamlib import metrics
 from fcamlib.data.sdc import Bank, SDCData, every_occurrence
 from fcamlib.evaluation import EPOCH_MEASURES, Meter, Scores, bag_measures, evaluate, evaluating
 from fcamlib.fcam import FCAM
-from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics
 from fcamlib.paradigms import PAPER, PARADIGMS
 
@@ -46,10 +45,8 @@ def vectors(num_instances: int = 23, masked: bool = False) -> SDCData:
     return SDCData(bank, segments, label, foreground, mask if masked else None)
 
 
-def mlp(encoder: nn.Module | None = None) -> FCAM:
-    generator = torch.Generator().manual_seed(3)
-    pair = focus_network("mlp", (D,), generator), classification_network("mlp", (D,), K, generator)
-    return FCAM(*pair, encoder=encoder).double()
+def model_of(encoder: nn.Module | None = None) -> FCAM:
+    return mlp(D, K, encoder, seed=3)
 
 
 def plain(model: FCAM, data: SDCData, paradigm: str) -> dict[str, np.ndarray]:
@@ -141,7 +138,7 @@ def test_summary_by_hand() -> None:
 @pytest.mark.parametrize("masked", [False, True])
 def test_bags_are_measured_by_their_labels_and_by_their_number_of_real_segments(masked: bool) -> None:
     data = vectors(masked=masked)
-    scores, label = evaluate(mlp(), data, ["hard"], FLOAT64)["hard"], data.label.numpy()
+    scores, label = evaluate(model_of(), data, ["hard"], FLOAT64)["hard"], data.label.numpy()
     sizes = np.full(len(data), M) if data.mask is None else data.mask.numpy().sum(axis=1)
     found = bag_measures(scores, data)
     assert found["attention_entropy"] == pytest.approx(np.mean(scores.entropy / np.log(sizes)))
@@ -154,7 +151,7 @@ def test_bags_are_measured_by_their_labels_and_by_their_number_of_real_segments(
 def test_deduplicated_equals_plain(encoder: nn.Module | None, masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fcamlib.numerics.ROWS", 5)  # divides neither the segments nor the instances
     monkeypatch.setattr("fcamlib.numerics.BUDGET", 5_000)  # tables of class logits, and few instances at once
-    model, data = mlp(encoder), vectors(masked=masked)
+    model, data = model_of(encoder), vectors(masked=masked)
     together = evaluate(model, data, tuple(PARADIGMS), FLOAT64)
     for paradigm in PARADIGMS:
         expected = plain(model, data, paradigm)
@@ -164,7 +161,7 @@ def test_deduplicated_equals_plain(encoder: nn.Module | None, masked: bool, monk
 
 
 def test_order_of_segments_and_of_instances_does_not_matter() -> None:
-    model, data = mlp(), vectors()
+    model, data = model_of(), vectors()
     turned = replace(data, segments=data.segments[:, [2, 0, 1]], foreground=data.foreground[:, [2, 0, 1]])
     backwards = torch.arange(len(data)).flip(0)
     before, after, other = (evaluate(model, d, numerics=FLOAT64) for d in (data, turned, data.take(backwards)))
@@ -174,7 +171,7 @@ def test_order_of_segments_and_of_instances_does_not_matter() -> None:
 
 
 def test_modes_are_restored_and_dropout_is_off() -> None:
-    data, model = vectors(), mlp(nn.Dropout(0.5))
+    data, model = vectors(), model_of(nn.Dropout(0.5))
     model.train()
     model.classification_model.eval()  # one part is frozen
     modes = [module.training for module in model.modules()]
@@ -188,14 +185,14 @@ def test_modes_are_restored_and_dropout_is_off() -> None:
 
 
 def test_each_distinct_segment_is_seen_once() -> None:
-    data, model, seen = vectors(), mlp(), []
+    data, model, seen = vectors(), model_of(), []
     model.focus_model.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
     evaluate(model, data, ["hard", "lvml"], FLOAT64)
     assert sum(seen) == len(torch.unique(data.segments))
 
 
 def test_bfloat16_scores_are_float32_and_near() -> None:
-    model, data = mlp().float(), vectors()
+    model, data = model_of().float(), vectors()
     exact = evaluate(model, data)
     near = evaluate(model, data, numerics=Numerics(torch.device("cpu"), torch.float32, autocast=True))
     for paradigm in PAPER:

@@ -10,16 +10,15 @@ import torch
 from matplotlib.text import Text
 from torch import Tensor, nn
 from torch.testing import assert_close
+from toys import mlp, vectors
 
 from fcamlib import networks, paradigms, plots, store, tables
-from fcamlib.config import Grid, Phase, Training
-from fcamlib.data.sdc import Bank, SDCData, SDCTask
+from fcamlib.config import Grid
 from fcamlib.errors import UserError
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics
-from fcamlib.training import fit
 
 B, M, K, D, N = 13, 5, 3, 7, 19
 FLOAT64 = Numerics(torch.device("cpu"), torch.float64)
@@ -45,23 +44,12 @@ def em() -> Iterator[None]:
     del paradigms.PARADIGMS["em"]
 
 
-def vectors(masked: bool) -> SDCData:
-    draws = np.random.default_rng(3)
-    segments = torch.from_numpy(draws.integers(N, size=(B, M)).astype(np.int32))
-    mask = torch.from_numpy(draws.random((B, M)) < 0.7)
-    mask[:, 0] = True
-    label = torch.from_numpy(draws.integers(K, size=B))
-    bank = Bank(torch.from_numpy(draws.normal(size=(N, D))))
-    return SDCData(bank, segments, label, mask & (segments % 3 == 0), mask if masked else None)
-
-
 def network() -> FCAM:
-    generator = torch.Generator().manual_seed(5)
-    return FCAM(focus_network("mlp", (D,), generator), classification_network("mlp", (D,), K, generator)).double()
+    return mlp(D, K)
 
 
 def test_gradient_of_expectation_maximisation_is_that_of_lvml(em: None) -> None:
-    for data in (vectors(masked=False), vectors(masked=True)):
+    for data in (vectors(B, M, N, D, K, masked) for masked in (False, True)):
         model, gradients = network(), []
         for name in ("em", "lvml"):
             output = model(data.bank.rows(torch.arange(N), torch.float64), data.segments.long(), name, data.mask)
@@ -70,34 +58,17 @@ def test_gradient_of_expectation_maximisation_is_that_of_lvml(em: None) -> None:
         assert max(float(gradient.abs().max()) for gradient in gradients[0]) > 1e-3
 
 
-def test_it_trains_and_predicts_as_lvml_does(em: None) -> None:
-    data = vectors(masked=True)
-    task = SDCTask(dict.fromkeys(("train", "validation", "test"), data), tuple("abc"), "vectors")
-    config = Training(batch_size=4, precision="float64", device="cpu")
-    results = {}
-    for name in ("em", "lvml"):
-        model = network()
-        phase = Phase(paradigm=name, epochs=3, learning_rates=(0.2,))
-        history = fit(model, task, (phase,), config, seed=2).history
-        results[name] = history, evaluate(model, data, [name], FLOAT64)[name]
-    (history, scores), (expected_history, expected) = results["em"], results["lvml"]
-    np.testing.assert_allclose(scores.prob, expected.prob, rtol=1e-9)
-    assert [row["paradigm"] for row in history] == ["em"] * 3
-    for row, other in zip(history, expected_history, strict=True):
-        assert row["test_accuracy"] == other["test_accuracy"]
-        assert row["test_loss"] > other["test_loss"]  # the bound that EM lowers lies above, by the entropy of r
-    assert history[-1]["train_loss"] < history[0]["train_loss"]
-
-
-def test_it_is_asked_for_stored_tabulated_and_drawn_by_its_name(
-    em: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
+def test_it_is_asked_for_trained_stored_tabulated_and_drawn_by_its_name(em: None, results: Path) -> None:
+    """One gradient and one way to predict make one model; the bound that EM lowers lies above by the entropy of r."""
     sizes = {"num_train": 96, "num_validation": 32, "num_test": 64, "epochs": 2, "seeds": 0}
     runs = store.get_all(Grid.of({"paradigms": "lvml,em", **sizes}).configs())
+    lvml, em_run = (run.history for run in runs)
+    assert em_run["paradigm"].tolist() == ["em"] * 2 and (em_run["test_loss"] > lvml["test_loss"]).all()
+    assert em_run["train_loss"][1] < em_run["train_loss"][0]
+    s_y = [run.arrays("scores.npz")["test_s_y"] for run in runs]
+    np.testing.assert_allclose(s_y[0], s_y[1], rtol=1e-6)
     table = tables.means(tables.frame(runs))
-    assert table.index.tolist() == ["LVML", "EM"]
-    assert table.iloc[0].tolist() == table.iloc[1].tolist()  # one gradient, one way to predict: one model
+    assert table.index.tolist() == ["LVML", "EM"] and table.iloc[0].tolist() == table.iloc[1].tolist()
     fig = plots.learning_curves(tables.history_frame(runs), None)
     shown = [text.get_text() for text in fig.findobj(Text)]
     assert any(text.startswith("EM") for text in shown) and any(text.startswith("LVML") for text in shown)
@@ -126,7 +97,7 @@ def test_a_network_from_outside_is_named_and_drawn_like_the_others() -> None:
     assert torch.equal(weights[0], weights[1])
     assert sum(bool(a != b) for a, b in zip(weights[0], weights[2], strict=True)) == 4 + 4 * D + 4  # no bias
     classifier = classification_network("gated", (D,), K, torch.Generator().manual_seed(3))
-    data = vectors(masked=True)
+    data = vectors(B, M, N, D, K, masked=True)
     scores = evaluate(FCAM(built[0], classifier).double(), data, ["lvml"], FLOAT64)["lvml"]
     np.testing.assert_allclose(scores.prob.sum(axis=1), 1.0)
     with pytest.raises(UserError, match="'gated' exists already: choose another name"):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck
 from torch.func import functional_call
 from torch.testing import assert_close
-from toys import Centred
+from toys import Centred, LinearFocus
 
 from fcamlib.data.sdc import distinct, every_occurrence
 from fcamlib.fcam import FCAM, FCAMOutput, log_attention, weighted_sum
@@ -20,15 +20,6 @@ B, M, K, D, N = 2, 3, 5, 7, 6
 Y = torch.tensor([4, 1])
 INDEX = torch.tensor([[5, 0, 5], [2, 3, 1]])  # one segment occurs twice in an instance, one row is not used
 each_paradigm = pytest.mark.parametrize("paradigm", PARADIGMS)
-
-
-class LinearFocus(nn.Module):
-    def __init__(self, weight: Tensor) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(weight)
-
-    def forward(self, segments: Tensor) -> Tensor:
-        return segments @ self.weight
 
 
 def random(*shape: int) -> Tensor:

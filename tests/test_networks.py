@@ -296,8 +296,7 @@ def test_the_table_of_distinct_segments_uses_the_running_statistics() -> None:
         assert_close(torch.tensor([s.a_z[0] for s in alone]), torch.tensor(scores.a_z[:4]), **CLOSE)
 
 
-def test_a_last_batch_of_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
+def test_a_last_batch_of_one_is_refused(results: Path) -> None:
     (config,) = Grid.of(small(num_train=33, paradigms="soft")).configs()
     with pytest.raises(UserError, match=r"^a batch holds one instance, which batch normalisation cannot use: choo"):
         store.get(config)

@@ -167,22 +167,14 @@ def test_the_table_of_parameters_shows_the_values_that_are_used() -> None:
     assert shown[list(expected)].to_dict() == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        ("num_segmets", 9, "'num_segmets' is not a parameter: did you mean 'num_segments'?"),
-        ("num_segments", 1, "num_segments=1 is not allowed"),
-        ("dataset", "imagenet", "dataset='imagenet' is unknown"),
-    ],
-)
-def test_a_wrong_name_or_value_is_one_sentence_and_shown_without_a_traceback(name: str, value: Any, said: str) -> None:
-    with pytest.raises(UserError) as error:
-        parameters(namespace(f"{name} = {value!r}", **{name: value}))
-    assert str(error.value).startswith(said) and str(error.value).endswith(".")
+def test_a_wrong_name_is_one_sentence_and_shown_without_a_traceback() -> None:
+    with pytest.raises(
+        UserError, match=r"^'num_segmets' is not a parameter: did you mean 'num_segments'\?.*\.$"
+    ) as error:
+        parameters(namespace("num_segmets = 9", num_segmets=9))
     assert error.value._render_traceback_() == [f"UserError: {error.value}"]
 
 
-FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
 TINY: dict[str, Any] = {"epochs": 2, "paradigms": "hybrid"}
 FEW = {"num_train": 12, "num_validation": 6, "num_test": 6}
 RUNS = TINY | FEW | {"num_segments": 2}
@@ -245,7 +237,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Interacti
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("FCAM_FIGURES", str(tmp_path / "figures"))
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # a shell puts its own module there
-    yield InteractiveShell()
+    yield InteractiveShell(cache_size=0)  # else a reset collects garbage, which takes longer than the rest
     plt.close("all")
 
 
@@ -253,8 +245,7 @@ def error_of(name: str, source: str, given: dict[str, Any], own: dict[str, str],
     """What stops a notebook that is run on a source with some parameters; the kernel is this process."""
     given = given | {"dataset": own.get(source, source)} | ({"foreground": "red,green"} if source == "folder" else {})
     shell.reset()
-    (path,) = FOLDER.glob(f"{name}_*.ipynb")
-    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    cells = code_cells(read(next(path for path in NOTEBOOKS if path.stem.startswith(name))))
     place = next(i for i, cell in enumerate(cells) if "parameters" in cell.metadata.get("tags", [])) + 1
     code = [cell.source for cell in cells]
     code.insert(place, "\n".join([INJECTED, *(f"{key} = {value!r}" for key, value in given.items())]))
@@ -278,17 +269,24 @@ def test_it_ends_in_numbers(
     assert error_of(name, source, given, own, shell) is None
 
 
+class Checked(Exception):
+    """The parameters of a notebook are valid; nothing is computed."""
+
+    def _render_traceback_(self) -> list[str]:
+        return []
+
+
 def test_every_source_takes_what_is_left_as_it_is(
     own: dict[str, str], shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """0 and empty are each source's own value; nothing is computed."""
+    """0 and empty are each source's own value."""
 
     def checked(*given: Any) -> None:
         parameters(*given)
-        raise InterruptedError
+        raise Checked
 
     monkeypatch.setattr("fcamlib.notebook.parameters", checked)
     needed = {"series": {"window_length": 12}}
     for name, source in dict.fromkeys((name, source) for name, source, _ in CASES):
         error = error_of(name, source, needed.get(source.split()[-1], {}), own, shell)
-        assert isinstance(error, InterruptedError), (name, source, error)
+        assert isinstance(error, Checked), (name, source, error)

@@ -17,10 +17,9 @@ EXAMPLES = EXAMPLE.findall(PAGE)
 
 @pytest.mark.parametrize(("data", "command", "printed"), EXAMPLES, ids=["pictures", "text", "series", "bags"])
 def test_an_example_prints_what_the_page_says(
-    data: str, command: str, printed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: str, command: str, printed: str, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "results"))
     (tmp_path / "make.py").write_text(data)
     runpy.run_path("make.py")
     done = CliRunner().invoke(main, shlex.split(command.replace("\\\n", "")))

@@ -1,6 +1,7 @@
 """What readers are told: the README's numbers and words are those of the records, and the prose is plain."""
 
 import ast
+import functools
 import json
 import re
 from itertools import product
@@ -19,6 +20,12 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 PARADIGMS = ("soft", "hard", "hybrid")
 README = (ROOT / "README.md").read_text("utf-8")
+
+
+@functools.cache
+def captions() -> list[Any]:
+    """The recorded runs on captions."""
+    return store.every(CaptionRun, recorded=True)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +80,7 @@ def test_what_the_claims_page_says_of_epochs_before_the_switch_holds(found: dict
 
 def on_photographs(rate: float) -> dict[int, list[Any]]:
     """Number of regions -> recorded runs on photographs with this rate in the second phase."""
-    runs = [run for run in store.every(CaptionRun, recorded=True) if run.config.data.source != "scenes"]
+    runs = [run for run in captions() if run.config.data.source != "scenes"]
     alike = [run for run in runs if run.config.phases[1].decoder_learning_rate == rate]
     return {
         (size // 16) ** 2: [run for run in alike if run.config.data.image_size == size]
@@ -117,30 +124,29 @@ def test_no_page_reads_like_a_translation() -> None:
 def test_what_pages_conclude_from_recorded_studies_and_folds_holds() -> None:
     """The takeaways and discussions of pages 09, 12 and 13."""
 
-    def gains(name: str, by: str) -> pd.DataFrame:
+    def history(name: str) -> pd.DataFrame:
         found = store.find(StudyGrid.of(STUDIES[name]).config())
-        assert found is not None
-        return tables.gain_frame(found.history, by.split()).set_index(by.split())
+        assert found is not None, name
+        return found.history
+
+    def gains(name: str, by: str) -> pd.DataFrame:
+        return tables.gain_frame(history(name), by.split()).set_index(by.split())
 
     assert (gains("capacities", "focus classifier")["accuracy_low"] > -0.02).all(), "no loss with any pair of networks"
     switches = gains("switches", "soft_share")
     assert (switches.loc[0.25:0.75, "saif_low"] > 0).all() and (switches.loc[[0.1, 0.9], "saif_low"] < 0).all()
-    controls = store.find(StudyGrid.of(STUDIES["controls"]).config())
-    assert controls is not None
-    saif = controls.history.pivot(index="seed", columns="paradigm", values="saif")
+    saif = history("controls").pivot(index="seed", columns="paradigm", values="saif")
     for name in ("soft", "hard"):
         restarted = tables.interval((saif[f"{name}+{name}"] - saif[name]).to_numpy())
         gained = tables.interval((saif["hybrid"] - saif[f"{name}+{name}"]).to_numpy())
         assert restarted and gained and -0.003 < restarted[0] <= restarted[1] < 0.003 and gained[0] > 0.04
     assert (gains("rates", "learning_rate")["saif"] > 0).all(), "the hybrid's mean SAIF is the highest at every rate"
-    scale = store.find(StudyGrid.of(STUDIES["scale"]).config())
-    assert scale is not None
-    saif = scale.history.pivot(index=["num_segments", "seed"], columns="paradigm", values="saif")
+    scale = history("scale")
+    saif = scale.pivot(index=["num_segments", "seed"], columns="paradigm", values="saif")
     gain = saif["hybrid"] - saif[["soft", "hard"]].max(axis=1)
-    assert (
-        (gain[5] > 0).all() and (gain[20] < 0).any() and (gain[100] < 0).any() and (saif.loc[1000:] == 0).all(axis=None)
-    )
-    focus = scale.history.groupby(["paradigm", "num_segments"])["focus_accuracy"].min()
+    assert (gain[5] > 0).all() and (gain[20] < 0).any() and (gain[100] < 0).any()
+    assert (saif.loc[1000:] == 0).all(axis=None)
+    focus = scale.groupby(["paradigm", "num_segments"])["focus_accuracy"].min()
     assert focus["soft", 100] > 0.5 > focus["soft", 1000]
     folds = store.every(CrossValidation, recorded=True)
     for measure in ("accuracy", "auc"):
@@ -150,7 +156,7 @@ def test_what_pages_conclude_from_recorded_studies_and_folds_holds() -> None:
 def test_what_the_pages_on_captions_and_cost_say_of_the_records_holds() -> None:
     """The takeaways of pages 10 and 11."""
     on_scenes = {}
-    for title, group in tables.tasks(store.every(CaptionRun, recorded=True)).items():
+    for title, group in tables.tasks(captions()).items():
         first, second = next(run.config.phases for run in group if run.config.paradigm == "hybrid")
         if title.startswith("scenes"):
             divisor = round(first.decoder_learning_rate / second.decoder_learning_rate)

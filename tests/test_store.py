@@ -5,7 +5,7 @@ import random
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from forked import Forked, forked, needs_linux
 
-from fcamlib import paths, store
+from fcamlib import store
 from fcamlib.config import CaptionGrid, Config, CrossValidation, Grid, StudyGrid, SweepGrid
 from fcamlib.errors import DataError, StoreError
 from fcamlib.store import Result
@@ -25,23 +25,28 @@ CAPTIONS = {"num_train": 12, "num_validation": 4, "num_test": 4, "epochs": 3, "s
 SWEEP = {"num_classes": 3, "num_segments": 3, "num_train": 20, "epochs": 4, "alphas": "0.2,1", "batch_size": 10}
 BAGS = {"methods": ("soft", "hybrid"), "repeats": 1, "folds": 2, "epochs": 2, "learning_rates": (0.01,)}
 NUM_KILLS = 3  # of each kind
+BOTH = ("run", "study")  # which keep checkpoints alone, and rows beside them
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
 class Case:
-    """A small config, its undisturbed result, and the folder where a test's own result lies."""
+    """A small config, its undisturbed result and number of measured rows, and the folder of a test's own result."""
 
-    kind: str
     config: Config
     reference: Result[Any]
+    num_rows: int
     folder: Path
+
+    def placed(self) -> Result[Any]:
+        """The undisturbed result in the test's own results folder."""
+        return Result(shutil.copytree(self.reference.folder, self.folder))
 
 
 @pytest.fixture(scope="module")
 def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Config]:
-    """A small config of every kind; the run is a hybrid that compares learning rates: 2 + 2 + 2 epochs."""
+    """A small config of every kind; the run is a hybrid that compares learning rates."""
     bags = tmp_path_factory.mktemp("some where") / "mine.npz"
     bag, draws = np.repeat(np.arange(12), 3), np.random.default_rng(2)
     features, fold = draws.normal(size=(36, 5)) + 3 * (bag % 2)[:, None], np.arange(12)[None] // 2 % 2
@@ -57,28 +62,30 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Config]:
 
 
 @pytest.fixture(scope="module")
-def references(configs: dict[str, Config], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result[Any]]:
+def references(configs: dict[str, Config], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
     """An undisturbed result of every kind."""
+    found = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FCAM_RESULTS", str(tmp_path_factory.mktemp("references")))
-        return {kind: store.get(config) for kind, config in configs.items()}
+        for kind, config in configs.items():
+            rows = list[store.Row]()
+            found[kind] = Case(config, store.get(config, rows.append), len(rows), Path())
+    return found
 
 
 @pytest.fixture(autouse=True)
-def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty results folder, an empty one of recorded results, and checkpoints after every epoch."""
-    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "results"))
+def checkpoints_after_every_epoch(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FCAM_CHECKPOINT_SECONDS", "0")
-    monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
-    return tmp_path / "results"
 
 
-@pytest.fixture(params=KINDS)
-def case(
-    request: pytest.FixtureRequest, configs: dict[str, Config], references: dict[str, Result[Any]], results: Path
-) -> Case:
-    config = configs[request.param]
-    return Case(request.param, config, references[request.param], results / config.name)
+@pytest.fixture
+def case(request: pytest.FixtureRequest, references: dict[str, Case], results: Path) -> Case:
+    found = references[request.param]
+    return replace(found, folder=results / found.config.name)
+
+
+def of_kinds(*kinds: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", kinds, indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +114,11 @@ def assert_nothing_half_written(results: Path) -> None:
 # --- found, recorded, damaged -----------------------------------------------------------------------------------------
 
 
-def test_a_result_is_computed_once_and_recorded_light_without_a_path(case: Case, results: Path) -> None:
-    config, rows = case.config, list[store.Row]()
-    result = store.get(config, rows.append)
-    assert rows and result.folder == case.folder and result in store.every(type(config))
-    measured = len(rows)
-    assert store.get(config, rows.append).folder == result.folder and len(rows) == measured
-    assert_same(result, case.reference)
+@of_kinds(*KINDS)
+def test_a_result_is_not_computed_again_and_recorded_light_without_a_path(case: Case) -> None:
+    config, rows, result = case.config, list[store.Row](), case.placed()
+    assert store.get(config, rows.append).folder == result.folder and not rows and case.num_rows
+    assert store.every(type(config)) == [result]
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", store.SUMS], cwd=result.folder, check=True)
     kept = store.record(result)
     assert kept.is_recorded and store.get(config).folder == kept.folder and store.every(recorded=True) == [kept]
@@ -122,44 +127,40 @@ def test_a_result_is_computed_once_and_recorded_light_without_a_path(case: Case,
     assert kept.config.name == config.name and kept.history.equals(result.history) and kept.summary == result.summary
     assert not any(b"some where" in path.read_bytes() for path in kept.folder.iterdir())
     assert store.get(config, recorded=False).folder == result.folder
-    assert list((results / ".partial").glob(f"{config.name}*")) == []
 
 
+@of_kinds("run")
 def test_a_changed_file_is_never_shown_warned_of_once_and_computed_again(
     case: Case, results: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    draws = random.Random(case.kind)
-    for file in sorted(path.name for path in case.reference.folder.iterdir()):
-        content = (case.reference.folder / file).read_bytes()
+    draws, whole = random.Random(1), {path.name: path.read_bytes() for path in case.placed().folder.iterdir()}
+    assert set(whole) == {store.SUMS, *store.KNOWN_FILES}
+    for file, content in sorted(whole.items()):
         bad, place = bytearray(content), draws.randrange(8 * len(content))
         bad[place // 8] ^= 1 << place % 8
         faulty = {"bit": bytes(bad), "empty": b"", "half": content[: len(content) // 2], "longer": content + b"\n"}
         if file == store.SUMS:
             faulty["longer"] = b"0" * 64 + b"  ../SHA256SUMS\n" + content
         for what, other in {**faulty, "missing": None}.items():
-            shutil.copytree(case.reference.folder, case.folder)
-            (case.folder / file).unlink()
-            if other is not None:
-                (case.folder / file).write_bytes(other)
+            (case.folder / file).unlink() if other is None else (case.folder / file).write_bytes(other)
             assert store.every(type(case.config)) == [] and store.find(case.config) is None, f"{what} of {file}"
-            shutil.rmtree(case.folder)
-    shutil.copytree(case.reference.folder, case.folder)
+        (case.folder / file).write_bytes(content)
     (case.folder / "history.csv").write_text("epoch\n1\n")
     caplog.clear()
     assert_same(store.get(case.config), case.reference)
     fault = "is damaged (history.csv does not match its checksum)"
     assert caplog.messages == [f"the stored result '{case.folder}' {fault}: it is computed again."]
     shutil.move(case.folder, results / "another-name")
-    assert "another-name" not in {path.folder.name for path in store.every(type(case.config))}
+    assert store.every(type(case.config)) == []
     assert "another-name' is damaged (config.json belongs to another result)" in caplog.messages[-1]
 
 
 def test_a_folder_that_cannot_be_read_hides_no_other(
-    references: dict[str, Result[Any]], results: Path, monkeypatch: pytest.MonkeyPatch
+    references: dict[str, Case], results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for reference in references.values():
-        shutil.copytree(reference.folder, results / reference.folder.name)
-    digest, broken = hashlib.file_digest, references["study"].folder.name
+    for kind in BOTH:
+        shutil.copytree(references[kind].reference.folder, results / references[kind].config.name)
+    digest, broken = hashlib.file_digest, references["study"].config.name
 
     def failing(file: Any, algorithm: str) -> Any:
         if Path(file.name).parent.name == broken:
@@ -169,7 +170,8 @@ def test_a_folder_that_cannot_be_read_hides_no_other(
     monkeypatch.setattr(hashlib, "file_digest", failing)
     (results / "a-loop").symlink_to("a-loop")
     (results / "of-no-result").mkdir()
-    assert len(store.every()) == len(KINDS) - 1
+    whole: list[Result[Any]] = store.every()
+    assert [result.config for result in whole] == [references["run"].config]
     faulty = [result.damage for result in store.survey(results) if result.damage]
     assert faulty == ["config.json cannot be read (Input/output error)"]
 
@@ -190,10 +192,11 @@ def test_a_results_folder_that_cannot_be_written_is_one_sentence(
     assert store.every() == [] and store.unfinished() == []
 
 
+@of_kinds("run")
 def test_a_full_disk_is_one_sentence_and_loses_nothing(
     case: Case, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = store.get(case.config)
+    before = case.placed()
     sums = (before.folder / store.SUMS).read_bytes()
 
     def full(*_: Any, **__: Any) -> None:
@@ -227,10 +230,11 @@ def test_what_cannot_be_kept_or_named_or_has_changed_is_one_sentence(
 # --- interrupted, killed, raced ---------------------------------------------------------------------------------------
 
 
+@of_kinds(*KINDS)
 def test_an_interrupted_computation_resumes_and_what_is_damaged_of_it_is_computed_again(
     case: Case, results: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rows, number = list[store.Row](), 3 if case.kind != "sweep" else 9
+    rows, number = list[store.Row](), 3 if case.num_rows < 9 else 9
 
     def stop(row: store.Row) -> None:
         rows.append(row)
@@ -245,9 +249,10 @@ def test_an_interrupted_computation_resumes_and_what_is_damaged_of_it_is_compute
     rows.clear()
     assert_same(store.get(case.config, rows.append), case.reference)
     resumed = len(rows)
-    assert store.unfinished() == [] and caplog.messages == []
-    places = [len(content) // 3, -2]
-    for bad in [*(bytes([*content[:p], content[p] ^ 1, *content[p:][1:]]) for p in places), b"", content[:-9], b"5\n"]:
+    assert resumed < case.num_rows and store.unfinished() == [] and caplog.messages == []
+    flipped = [bytes([*content[:p], content[p] ^ 1, *content[p:][1:]]) for p in (len(content) // 3, -2)]
+    cut = [b"", content[:-9], b"5\n"] if case.reference.folder.name.startswith("digits") else []
+    for bad in [*flipped, *cut]:
         for folder in results.glob("[!.]*"):
             shutil.rmtree(folder)
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -259,10 +264,11 @@ def test_an_interrupted_computation_resumes_and_what_is_damaged_of_it_is_compute
 
 
 @needs_linux
+@of_kinds(*BOTH)
 def test_killed_at_random_moments_nothing_is_half_written_and_the_end_is_the_same(
     case: Case, processes: Forked, results: Path
 ) -> None:
-    draws, kills, own = random.Random(case.kind), 0, results / "killed"
+    draws, kills, own = random.Random(case.config.name), 0, results / "killed"
     ((_, whole),) = processes.get(case.config, results / "undisturbed")
     assert_same(Result(results / "undisturbed" / case.config.name), case.reference)
     while kills < NUM_KILLS:
@@ -278,7 +284,7 @@ def test_killed_at_random_moments_nothing_is_half_written_and_the_end_is_the_sam
 
 
 @needs_linux
-@pytest.mark.parametrize("case", ["run", "study"], indirect=True)
+@of_kinds("study")
 def test_killed_before_each_change_of_a_folder_it_resumes(case: Case, processes: Forked, results: Path) -> None:
     for calls in range(1, 200):
         ((status, _),) = processes.get(case.config, results, calls=calls)
@@ -294,12 +300,11 @@ def test_killed_before_each_change_of_a_folder_it_resumes(case: Case, processes:
 
 
 @needs_linux
+@of_kinds("run", "captions")  # the second asks for the result of its first phase in turn
 def test_processes_that_ask_for_one_result_compute_it_once(case: Case, processes: Forked, results: Path) -> None:
     processes.rows()
-    processes.get(case.config, results / "one")
-    alone = processes.rows()
-    assert [status for status, _ in processes.get(case.config, results / "three", number=3)] == [0, 0, 0]
-    assert processes.rows() == alone > 0 and Result[Any](results / "three" / case.config.name).damage == ""
+    assert [status for status, _ in processes.get(case.config, results, number=3)] == [0, 0, 0]
+    assert processes.rows() == case.num_rows and Result[Any](case.folder).damage == ""
 
 
 def test_a_clone_that_converts_line_endings_leaves_records_alone() -> None:

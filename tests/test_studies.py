@@ -12,7 +12,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from fcamlib import paths, store, tables
+from fcamlib import store, tables
 from fcamlib.cli import main
 from fcamlib.config import STUDIES, Bags, CrossValidation, Grid, Study, StudyGrid
 from fcamlib.data.sdc import SDCTask
@@ -31,14 +31,6 @@ SMALL = {
     "paradigms": "soft,lvml,hybrid",
     "soft_shares": "0.25,0.75",
 }
-
-
-@pytest.fixture
-def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty results folder, and an empty one of recorded results."""
-    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "results"))
-    monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
-    return tmp_path / "results"
 
 
 def config_of(**changes: Any) -> Study:
@@ -92,24 +84,9 @@ def test_a_training_that_diverges_is_a_row_and_does_not_stop_the_others(results:
     assert table.index.get_level_values("learning rate").tolist() == [0.01, 100.0]
 
 
-@pytest.mark.parametrize(
-    ("parameters", "sentence"),
-    [
-        ({"focus_networks": "mlp:2"}, "focus_network='mlp:2' is not understood: write KIND:DEPTHxWIDTH, at most"),
-        (
-            {"soft_shares": "0.1"},
-            "soft_shares=0.1 with epochs=4 leaves a phase without an epoch: give each at least one.",
-        ),
-        (
-            {"dataset": "keywords", "num_segments": "4"},
-            "num_segments does not belong to dataset='keywords': leave it out.",
-        ),
-        ({"focus_network": "mlp"}, "'focus_network' is not a parameter: did you mean 'focus_networks'?"),
-    ],
-)
-def test_wrong_parameters_are_one_sentence(parameters: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(UserError, match=f"^{re.escape(sentence)}"):
-        config_of(**parameters)
+def test_a_switch_that_leaves_a_phase_without_an_epoch_is_one_sentence() -> None:
+    with pytest.raises(UserError, match=r"^soft_shares=0.1 with epochs=4 leaves a phase without an epoch: give each"):
+        config_of(soft_shares="0.1")
 
 
 def test_one_set_of_parameters_makes_studies_of_networks_switches_and_rates() -> None:
@@ -271,9 +248,7 @@ def test_abmil_needs_torchmil_and_two_classes(two_clouds: SDCTask, monkeypatch: 
 
 
 @pytest.fixture
-def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path / "results"))
-    monkeypatch.setattr(paths, "recorded_dir", lambda: tmp_path / "recorded")
+def source(results: Path, tmp_path: Path) -> str:
     draws = np.random.default_rng(2)
     bag = np.repeat(np.arange(24), 3)
     features = draws.normal(size=(72, 5)) + 3 * (bag % 2)[:, None]

@@ -76,9 +76,8 @@ def test_history_frame_has_every_epoch_of_every_run(runs: list[Result]) -> None:
     assert tables.switch_epoch(runs) == 2
 
 
-def test_as_many_examples_are_kept_as_are_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_as_many_examples_are_kept_as_are_small(monkeypatch: pytest.MonkeyPatch, results: Path) -> None:
     """A digit takes 64 bytes, so a mosaic of three takes 192."""
-    monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
     configs = Grid.of({**SMALL, "num_segments": 3, "paradigms": "soft", "epochs": 1, "seeds": (0, 1, 2)}).configs()
     for config, budget, number in zip(configs, (2**18, 3 * 192 - 1, 191), (8, 2, 0), strict=True):
         monkeypatch.setattr(running, "EXAMPLE_BYTES", budget)

@@ -162,8 +162,8 @@ def test_reinforce_estimates_the_gradient_of_the_enumerated_loss_without_bias(cr
         error = found.std(dim=0) / math.sqrt(len(found))
         return float(((found.mean(dim=0) - exact)[error > 1e-12] / error[error > 1e-12]).square().mean())
 
-    assert mean_square_of_z(estimates(model, baseline, credit, groups=100, size=200)) < 2.0
-    without = estimates(model, baseline, credit, groups=30, size=200, scored=False)
+    assert mean_square_of_z(estimates(model, baseline, credit, groups=40, size=500)) < 2.0
+    without = estimates(model, baseline, credit, groups=30, size=500, scored=False)
     assert mean_square_of_z(without) > 10.0, "the test would not see a bias"
 
 

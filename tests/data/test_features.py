@@ -192,7 +192,7 @@ def thin_vgg(monkeypatch: pytest.MonkeyPatch) -> dict[str, Tensor]:
         names = thin(None).features[:36].state_dict()
     generator = torch.Generator().manual_seed(0)
     state = {f"features.{name}": 0.4 * torch.randn(value.shape, generator=generator) for name, value in names.items()}
-    monkeypatch.setattr(features, "vgg19", thin)
+    monkeypatch.setattr("torchvision.models.vgg19", thin)
     return state | {"classifier.0.weight": torch.zeros(2, 2)}
 
 

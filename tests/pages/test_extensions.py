@@ -1,34 +1,22 @@
 """The book's own Sphinx extensions: docstrings become reStructuredText, written pages lose the theme's faults."""
 
-import importlib
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
+import api_reference
+import pages
 import pytest
 from PIL import Image
 
 from fcamlib import losses
 from fcamlib.config import Training
 
-EXTENSIONS = Path(__file__).resolve().parents[2] / "book" / "_ext"
+APP: Any = None  # Sphinx, which the steps do not ask
 
 
-@pytest.fixture(scope="module")
-def modules() -> Iterator[dict[str, ModuleType]]:
-    """The extensions by name."""
-    names = ("api_reference", "pages")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(EXTENSIONS)
-        yield {name: importlib.import_module(name) for name in names}
-        for name in names:
-            patch.delitem(sys.modules, name)
-
-
-def rest(modules: dict[str, ModuleType], text: str) -> str:
+def rest(text: str) -> str:
     lines = text.splitlines()
-    modules["api_reference"].convert_docstring(None, "function", "", losses.soft_attention_loss, None, lines)
+    api_reference.convert_docstring(APP, "function", "", losses.soft_attention_loss, None, lines)
     return "\n".join(lines)
 
 
@@ -41,25 +29,25 @@ def rest(modules: dict[str, ModuleType], text: str) -> str:
         ("What.\n\nReturns\n-------\nx\n\nSource: sec. 2.", "What.\n\nSource: sec. 2.\n\nReturns\n-------\nx"),
     ],
 )
-def test_docstrings_become_restructured_text(modules: dict[str, ModuleType], text: str, shown: str) -> None:
-    assert shown in rest(modules, text)
+def test_docstrings_become_restructured_text(text: str, shown: str) -> None:
+    assert shown in rest(text)
 
 
-def test_signatures_stand_as_the_source_has_them(modules: dict[str, ModuleType]) -> None:
-    shown = modules["api_reference"].source_signature(None, "function", "", losses.soft_attention_loss, None, "", None)
+def test_signatures_stand_as_the_source_has_them() -> None:
+    shown = api_reference.source_signature(APP, "function", "", losses.soft_attention_loss, None, "", None)
     assert shown[0].startswith("(class_logits: Float[Tensor, 'B K'], y: Int[Tensor, ' B']")
     assert shown[1] == "Float[Tensor, ''] | Float[Tensor, ' B']"
-    inherited = modules["api_reference"].source_signature(None, "method", "", dict.get, None, "(key)", None)
+    inherited = api_reference.source_signature(APP, "method", "", dict.get, None, "(key)", None)
     assert inherited is None
 
 
-def test_fields_have_their_type_default_and_meaning(modules: dict[str, ModuleType]) -> None:
-    fields = {name: rest for name, *rest in modules["api_reference"]._fields(Training)}
+def test_fields_have_their_type_default_and_meaning() -> None:
+    fields = {name: rest for name, *rest in api_reference._fields(Training)}
     assert list(fields) == [f"``{name}``" for name in Training.model_fields]
     assert fields["``batch_size``"] == ["``int`` = ``256``", "instances per step"]
 
 
-def test_finished_pages_are_lighter_and_steadier(modules: dict[str, ModuleType], tmp_path: Path) -> None:
+def test_finished_pages_are_lighter_and_steadier(tmp_path: Path) -> None:
     Image.new("RGB", (7, 3)).save(tmp_path / "a b.png")
     (tmp_path / "c.svg").write_text('<?xml version="1.0"?><svg xmlns="x" viewBox="0 0 20.4 11">')
     page = (
@@ -70,7 +58,7 @@ def test_finished_pages_are_lighter_and_steadier(modules: dict[str, ModuleType],
         '<th rowspan="2">SA</th><td><p>hybrid</p></td><th>hybrid - SA</th>'
         "<td><p>soft attention (SA)</p></td><td>hard attention, HA</td><td>hybrid (SA, then HA)</td><td>HA learns</td>"
     )
-    assert modules["pages"].finished(page, tmp_path) == (
+    assert pages.finished(page, tmp_path) == (
         '<img width="7" height="3" alt="x" src="a%20b.png"/><img width="20" height="11" src="c.svg"/>'
         '<img src="c.svg" width="5"/><img src="gone.png"/>'
         '<summary aria-label="Pages of this part"><span class="toctree-toggle"></span></summary>'
@@ -84,9 +72,9 @@ def test_finished_pages_are_lighter_and_steadier(modules: dict[str, ModuleType],
 
 
 def test_terms_say_what_they_mean_figures_offer_their_files_and_one_page_has_the_search_index(
-    modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    pages, site, figures = modules["pages"], tmp_path / "_build" / "html", tmp_path / "figures"
+    site, figures = tmp_path / "_build" / "html", tmp_path / "figures"
     (site / "notebooks").mkdir(parents=True)
     figures.mkdir()
     monkeypatch.setattr(pages.paths, "figures_dir", lambda: figures)

@@ -1,17 +1,17 @@
 """The plane over epochs and the gallery of attention in a browser: what they show is what the library computed."""
 
-import importlib
 import io
 import json
 import re
-import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import interactive
 import numpy as np
 import pytest
+from drawn import contrast
 from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, Page
 
@@ -30,6 +30,14 @@ SPEC = {
     **{"switch_epoch": 2, "learning_rates": "0.02,0.3", "hard_learning_rates": "0.2,0.01", "search_epochs": 1},
 }
 LAST = 5
+# In a theme, of each cell: its number, the colours of an empty and a full cell, that of the number, how full it is.
+COLORS = """theme => {
+  document.documentElement.dataset.theme = theme;
+  const style = (e) => getComputedStyle(e), empty = style(document.querySelector('.empty')).fill;
+  const [cells, numbers] = ['.cell', '.number'].map((name) => [...document.querySelectorAll(name)]);
+  return cells.map((cell, i) => [numbers[i].textContent, empty, style(cell).fill, style(numbers[i]).fill,
+                                 style(cell).fillOpacity]);
+}"""
 SCRIPTS = ("course.js", "gallery.js", "drawing.js")
 # What the book's theme defines.
 NAMES = ("text-base", "text-muted", "surface", "border", "primary")
@@ -44,11 +52,11 @@ def skeleton() -> str:
     return "".join(parts)
 
 
-def content(script: str, theme: str = "light") -> str:
+def content(script: str) -> str:
     """A page of both figures alone, with their styles and code; `script` holds the data."""
     style = THEME + "".join((STATIC / name).read_text("utf-8") for name in ("drawing.css", "course.css"))
     code = "".join(f"<script>{(STATIC / name).read_text('utf-8')}</script>" for name in SCRIPTS)
-    return f"<!doctype html><html data-theme='{theme}'><style>{style}</style><body>{skeleton()}{script}{code}</body>"
+    return f"<!doctype html><html data-theme='light'><style>{style}</style><body>{skeleton()}{script}{code}</body>"
 
 
 def data_script(content: Any) -> str:
@@ -56,24 +64,15 @@ def data_script(content: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def script() -> Iterator[ModuleType]:
-    """The book's script as a module."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BOOK / "_ext")
-        yield importlib.import_module("interactive")
-        patch.delitem(sys.modules, "interactive")
-
-
-@pytest.fixture(scope="module")
-def found(script: ModuleType) -> dict[str, Trajectory]:
+def found() -> dict[str, Trajectory]:
     """A small course of each paradigm."""
-    return script.courses(SPEC)
+    return interactive.courses(SPEC)
 
 
 @pytest.fixture(scope="module")
-def data(script: ModuleType, found: dict[str, Trajectory]) -> dict[str, Any]:
+def data(found: dict[str, Trajectory]) -> dict[str, Any]:
     """What the page is given of them."""
-    text = script.as_markdown(found)
+    text = interactive.as_markdown(found)
     return json.loads(re.findall(r'id="fcam-course-data">(.*?)</script>', text, re.S)[0])
 
 
@@ -93,8 +92,8 @@ def test_every_epoch_has_the_numbers_of_the_run_and_epoch_zero_is_before_trainin
         assert one.summary["n"] == 48
 
 
-def test_the_gallery_follows_its_rules(script: ModuleType, found: dict[str, Trajectory]) -> None:
-    data, kept = script.gallery_data(found), {name: one.examples for name, one in found.items()}
+def test_the_gallery_follows_its_rules(found: dict[str, Trajectory]) -> None:
+    data, kept = interactive.gallery_data(found), {name: one.examples for name, one in found.items()}
     numbers = [[data["mosaics"][place]["number"] for place in group["mosaics"]] for group in data["lists"]]
     a_z = [(e["alpha"][-1] * e["foreground"]).sum(axis=1) for e in kept.values()]
     spread = np.max(a_z, axis=0) - np.min(a_z, axis=0)
@@ -105,7 +104,7 @@ def test_the_gallery_follows_its_rules(script: ModuleType, found: dict[str, Traj
     elsewhere = np.flatnonzero(~focus & (soft["prob"][-1].argmax(axis=1) == soft["label"])).tolist()
     assert numbers[2] == elsewhere[:12] and data["lists"][2]["title"].endswith(f"of {len(elsewhere)}")
     assert len({m["number"] for m in data["mosaics"]}) == len(data["mosaics"]) <= 36
-    gallery = script.static_gallery(found)  # for readers without JavaScript
+    gallery = interactive.static_gallery(found)  # for readers without JavaScript
     for position, place in enumerate(data["lists"][-1]["mosaics"][:3]):
         for name, looks in data["mosaics"][place]["looks"].items():
             np.testing.assert_allclose(gallery["alpha"][name][position], np.array(looks[-1][:5]) / 100, atol=0.00501)
@@ -322,33 +321,24 @@ def test_what_the_page_says_of_the_plane_is_what_it_shows(built: Path) -> None:
         assert (focus == mosaic["foreground"]) == (gallery["classes"][mosaic["label"]] == "0")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_number_of_every_cell_can_be_read(browser: Browser, data: dict[str, Any], theme: str) -> None:
-    context = browser.new_context(reduced_motion="reduce")
+def test_the_number_of_every_cell_can_be_read(context: BrowserContext, data: dict[str, Any]) -> None:
+    """Of 0 to 99 percent, which the 100 cells of four planes show at once, and of 100."""
+    paradigms = {
+        name: {"label": "x", "cells": [list(range(25 * place, 25 * place + 25)), [100] * 25]}
+        | {measure: [0, 0] for measure in ("accuracy", "focus_accuracy", "saif", "a_z", "s_y")}
+        for place, name in enumerate(PARADIGMS)
+    }
+    made = {"epochs": [0, 1], "switch": None, "paradigms": paradigms, "gallery": data["gallery"]}
     page = context.new_page()
-    one: dict[str, Any] = {"label": "x", "cells": [[p] * 25 for p in range(101)]}
-    one |= {name: [0] * 101 for name in ("accuracy", "focus_accuracy", "saif", "a_z", "s_y")}
-    made = {"epochs": list(range(101)), "switch": None, "paradigms": dict.fromkeys(PARADIGMS, one)}
-    page.set_content(content(data_script({**made, "gallery": data["gallery"]}), theme))
+    page.set_content(content(data_script(made)))
     assert page.locator(".cell").first.evaluate("e => getComputedStyle(e).transitionDuration") == "0s"
-    colors = page.evaluate("""() => Array.from({length: 101}, (_, percent) => {
-      const slider = document.querySelector('#fcam-epoch');
-      slider.value = percent;
-      slider.dispatchEvent(new Event('input'));
-      const style = (name) => getComputedStyle(document.querySelector(name));
-      const channels = (color) => color.match(/[0-9.]+/g).map(Number);
-      return [channels(style('.empty').fill), channels(style('.cell').fill), Number(style('.cell').fillOpacity),
-              channels(style('.number').fill)];
-    })""")
-    context.close()
-    for percent, (empty, full, share, ink) in enumerate(colors):
-        ground = np.array(empty) * (1 - share) + np.array(full) * share
-        assert contrast(ground, np.array(ink)) >= MIN_CONTRAST, f"{percent} % on a {theme} page"
-
-
-def contrast(first: np.ndarray, second: np.ndarray) -> float:
-    """Contrast of two colours as WCAG 2 defines it."""
-    shares = np.stack([first, second]) / 255
-    linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
-    low, high = sorted(linear @ [0.2126, 0.7152, 0.0722])
-    return float((high + 0.05) / (low + 0.05))
+    seen = set()
+    for epoch, theme in product("01", ("light", "dark")):
+        page.locator("#fcam-epoch").fill(epoch)
+        for text, *colors in page.evaluate(COLORS, theme):
+            empty, full, ink = (np.array(re.findall(r"[\d.]+", color)[:3], dtype=float) for color in colors[:3])
+            ground = empty + (full - empty) * float(colors[3])
+            assert contrast(ground / 255, ink / 255) >= MIN_CONTRAST, f"{text} % on a {theme} page"
+            seen.add(text)
+    page.close()
+    assert seen == {"", *map(str, range(1, 101))}

@@ -54,8 +54,9 @@ def test_the_command_of_a_page_changes_known_parameters(
 
 
 TEXT = (ROOT / "book" / "map.md").read_text("utf-8")
-BY_NAME = {path.stem: path for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")}
+BY_NAME = {path.stem: path for path in NOTEBOOKS}
 FUNCTIONS = sorted(set(re.findall(r"`(fcamlib\.[\w.]+)`", TEXT)))
+ENDINGS = ("svg", "png", "json")
 COMMANDS = sorted(set(re.findall(r"`(fcam [^`]+)`", TEXT)))
 
 
@@ -74,29 +75,20 @@ def table_rows() -> list[dict[str, str]]:
     return rows
 
 
-def figures_of(name: str) -> set[str]:
-    """Files that a notebook saves figures to."""
-    return set(re.findall(r'plots\.show\(\w+, \\"([\w-]+)\\"', BY_NAME[name].read_text("utf-8")))
-
-
 def test_every_notebook_is_on_the_map_and_no_other() -> None:
     assert set(re.findall(r"<notebooks/(\w+)>", TEXT)) == set(BY_NAME)
 
 
-def test_every_figure_of_every_notebook_is_on_the_map_beside_its_notebook() -> None:
+def test_every_figure_of_every_notebook_is_on_the_map_beside_its_notebook_and_drawn_when_the_book_is_built() -> None:
     mapped: dict[str, set[str]] = {name: set() for name in BY_NAME}
     for row in table_rows():
         if "figure files" in row:
             (name,) = re.findall(r"<notebooks/(\w+)>", row["notebook"])
             mapped[name] |= set(re.findall(r"`([\w-]+)`", row["figure files"]))
-    assert mapped == {name: figures_of(name) for name in BY_NAME}
-
-
-def test_every_figure_file_is_there_when_the_book_is_built() -> None:
-    names = {name for row in table_rows() for name in re.findall(r"`([\w-]+)`", row.get("figure files", ""))}
-    missing = [
-        name for name in names for end in ("svg", "png", "json") if not (ROOT / f"figures/{name}.{end}").is_file()
-    ]
+    shown = re.compile(r'plots\.show\(\w+, \\"([\w-]+)\\"')
+    assert mapped == {name: set(shown.findall(path.read_text("utf-8"))) for name, path in BY_NAME.items()}
+    files = {f"{figure}.{ending}" for figures in mapped.values() for figure in figures for ending in ENDINGS}
+    missing = files - {path.name for path in (ROOT / "figures").iterdir()}
     assert not missing, f"run `make book` first: figures/ lacks {missing}"
 
 

@@ -61,7 +61,7 @@ def band_of(ax: Axes, gid: str) -> tuple[np.ndarray, np.ndarray]:
     return np.array([y.min() for y in at]), np.array([y.max() for y in at])
 
 
-@pytest.mark.parametrize("num_seeds", [2, 3, 5])
+@pytest.mark.parametrize("num_seeds", [2, 5])
 def test_learning_curves_are_means_with_t_intervals_and_every_seed(num_seeds: int) -> None:
     history = a_history(num_seeds).sample(frac=1.0, random_state=0)  # row order carries no meaning
     fig = plots.learning_curves(history)
@@ -85,8 +85,8 @@ def test_learning_curves_are_means_with_t_intervals_and_every_seed(num_seeds: in
 
 def test_what_needs_the_foreground_is_left_out_where_it_is_not_known() -> None:
     for bare in (a_history().drop(columns=["focus_accuracy", "saif"]), a_history().assign(focus_accuracy=np.nan)):
-        assert panel(plots.learning_curves(bare), "accuracy")
-    assert "focus accuracy" not in texts_of(plots.learning_curves(bare))
+        fig = plots.learning_curves(bare)
+        assert panel(fig, "accuracy") and "focus accuracy" not in texts_of(fig)
     assert "Nothing to draw" in texts_of(plots.saif_over_tau({}))[0]
 
 

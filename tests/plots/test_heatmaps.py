@@ -70,9 +70,8 @@ def test_caption_heatmap_has_a_z_to_the_right_and_s_y_upwards() -> None:
 
 
 def test_numbers_have_contrast_in_every_cell() -> None:
-    for start in range(0, 100, 25):
-        percent = np.linspace(start, start + 24, 25).reshape(5, 5)
-        (ax, *_) = plots.focus_prediction_heatmaps({"test": {"soft": percent}}).axes
+    planes = dict(zip(PARADIGMS, np.arange(100.0).reshape(4, 5, 5), strict=True))
+    for ax, percent in zip(plots.focus_prediction_heatmaps({"test": planes}).axes, planes.values(), strict=False):
         for text in ax.texts:
             column, row = (int(position) for position in text.get_position())
             shade = SHARE_COLORS(SHARE_SCALE(percent[column, row]))

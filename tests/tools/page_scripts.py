@@ -3,7 +3,7 @@
 from importlib.resources import files
 
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
-# Contrast is measured by CONTRAST below on all pages, and by axe, which takes longer, on some; formulas are MathJax's.
+# Contrast is measured by COLOURS below on all pages, and by axe, which takes longer, on some; formulas are MathJax's.
 RUN_AXE = """async only => (await axe.run({exclude: ['mjx-container', '.highlight']}, {
     resultTypes: ['violations'], preload: false,
     ...(only ? {runOnly: [only]} : {rules: {'color-contrast': {enabled: false}}}),
@@ -25,10 +25,10 @@ INSPECT = """() => ({
     const [own, line] = [e, e.closest('mjx-container')].map(part => parseFloat(getComputedStyle(part).fontSize));
     return own > 0.9 * line;
   }).map(e => e.outerHTML.slice(0, 300)),
-  text: document.querySelector('article').innerText,
-  buttons: [...document.querySelectorAll('.article-header-buttons :is(a, button)')]
-    .map(button => button.getAttribute('href') || ''),
+  unrendered: ['\\\\(', '\\\\[', '$$', '{eq}', '{ref}']
+    .filter(sign => document.querySelector('article').innerText.includes(sign)),
 })"""
+DRAWN = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 OVERFLOW = """() => {
   const wide = document.documentElement.clientWidth;
   const scrolls = e => e && e !== document.body &&
@@ -46,7 +46,7 @@ CUT = """() => {
   return [...document.querySelectorAll('article table, article div.math, article mjx-container[display="true"]')]
     .filter(e => e.checkVisibility() && cut(e)).map(e => e.outerHTML.slice(0, 120));
 }"""
-FILTERS = "[...document.querySelectorAll('article img')].map(image => getComputedStyle(image).filter)"
+FIT = f"() => ({{...({OVERFLOW})(), cut: ({CUT})()}})"
 # Where the focus is, on what path from the root, and whether one sees it: by an outline, a shadow or an underline.
 FOCUSED = """() => {
   const e = document.activeElement, style = getComputedStyle(e);
@@ -59,23 +59,35 @@ PRINTED = """() => ({
     .filter(part => [...document.querySelectorAll(part)].some(e => e.getClientRects().length)),
   width: document.querySelector('article').getBoundingClientRect().width / document.documentElement.clientWidth,
   ground: getComputedStyle(document.body).backgroundColor,
-})"""
-CONTRAST = """() => {
+  overflow: (OVERFLOW)(),
+})""".replace("OVERFLOW", OVERFLOW)
+# In a scheme, how figures are recoloured, and up to five texts that stand out too little from their ground: WCAG 2 asks
+# for a contrast of 4.5 at level AA, and the lines under figures are small.
+COLOURS = """async scheme => {
+  document.documentElement.dataset.theme = scheme;
+  await (DRAWN)();
   const channels = c => (c.match(/[0-9.]+/g) || [0, 0, 0, 0]).map(Number);
   const light = c => channels(c).slice(0, 3).map(v => v / 255)
     .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const grounds = new Map([[null, 'rgb(255, 255, 255)']]);
   const ground = e => {
-    for (; e; e = e.parentElement) {
-      const c = channels(getComputedStyle(e).backgroundColor);
-      if (c.length < 4 || c[3] === 1) return getComputedStyle(e).backgroundColor;
+    if (!grounds.has(e)) {
+      const own = getComputedStyle(e).backgroundColor, c = channels(own);
+      grounds.set(e, c.length < 4 || c[3] === 1 ? own : ground(e.parentElement));
     }
-    return 'rgb(255, 255, 255)';
+    return grounds.get(e);
   };
-  return [...document.querySelectorAll('article :is(p, li, h1, h2, h3, td, th, figcaption, pre, code, pre span, a)')]
-    .filter(e => e.innerText && e.innerText.trim() && e.getClientRects().length)
-    .map(e => {
-      const [a, b] = [light(getComputedStyle(e).color), light(ground(e))].sort((x, y) => y - x);
-      return {ratio: (a + 0.05) / (b + 0.05), what: e.outerHTML.slice(0, 120)};
-    });
-}"""
+  const ratio = e => {
+    const [a, b] = [light(getComputedStyle(e).color), light(ground(e))].sort((x, y) => y - x);
+    return (a + 0.05) / (b + 0.05);
+  };
+  const texts = 'p, li, h1, h2, h3, td, th, figcaption, pre, code, pre span, a';
+  return {
+    pale: [...document.querySelectorAll(`article :is(${texts})`)]
+      .filter(e => e.textContent.trim() && e.getClientRects().length && getComputedStyle(e).visibility === 'visible')
+      .filter(e => ratio(e) < (e.tagName === 'FIGCAPTION' ? 7 : 4.5))
+      .slice(0, 5).map(e => [ratio(e), e.outerHTML.slice(0, 120)]),
+    filters: [...document.querySelectorAll('article img')].map(image => getComputedStyle(image).filter),
+  };
+}""".replace("DRAWN", DRAWN)

@@ -1,4 +1,4 @@
-"""A small task of vectors with a linear model, as the tests of training and of its checkpoints share them."""
+"""Small tasks of vectors and models for them, as several files of tests share them."""
 
 from dataclasses import replace
 from typing import Any
@@ -52,6 +52,34 @@ def linear(seed: int = 0) -> FCAM:
     generator = torch.Generator().manual_seed(seed)
     pair = focus_network("linear", (D,), generator), classification_network("linear", (D,), K, generator)
     return FCAM(*pair).double()
+
+
+def mlp(dim: int, num_classes: int, encoder: nn.Module | None = None, seed: int = 5) -> FCAM:
+    generator = torch.Generator().manual_seed(seed)
+    pair = focus_network("mlp", (dim,), generator), classification_network("mlp", (dim,), num_classes, generator)
+    return FCAM(*pair, encoder=encoder).double()
+
+
+def vectors(batch: int, num_segments: int, rows: int, dim: int, num_classes: int, masked: bool) -> SDCData:
+    """Instances of random vectors, a part of them padded if `masked`, a third of the real segments foreground."""
+    draws = np.random.default_rng(3)
+    bank = Bank(torch.from_numpy(draws.normal(size=(rows, dim))))
+    segments = torch.from_numpy(draws.integers(rows, size=(batch, num_segments)).astype(np.int32))
+    mask = torch.from_numpy(draws.random((batch, num_segments)) < 0.7)
+    mask[:, 0] = True
+    label = torch.from_numpy(draws.integers(num_classes, size=batch))
+    return SDCData(bank, segments, label, mask & (segments % 3 == 0), mask if masked else None)
+
+
+class LinearFocus(nn.Module):
+    """The scalar product with a weight."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+
+    def forward(self, segments: Tensor) -> Tensor:
+        return segments @ self.weight
 
 
 def phase(paradigm: str = "soft", epochs: int = 3, rates: tuple[float, ...] = (0.5,), **more: Any) -> Phase:
