@@ -176,6 +176,9 @@ def test_what_the_pages_on_captions_and_cost_say_of_the_records_holds() -> None:
     assert min(words) > -0.085 and max(words) < -0.005
     lost = [-of["bleu4"].mean() for of in gain.values()]
     assert min(lost) > 7.5 and max(lost) < 23.5
+    for run in (run for run in captions() if run.config.paradigm == "hybrid"):
+        by_epoch = run.history.set_index("epoch")["validation_bleu4"]
+        assert by_epoch.idxmax() <= run.config.phases[0].epochs, "selection keeps SA's weights"
     for variant, group in on_scenes.items():
         hybrids = [run for run in group if run.config.paradigm == "hybrid"]
         if not all("switch" in run.summary for run in hybrids):
