@@ -118,7 +118,7 @@ def explain(
     if kind == "extra_forbidden":
         return unknown_name(name, model.model_fields if len(path) == 1 else ())
     field = model.model_fields.get(path[0]) if len(path) == 1 else None
-    about = field.description if field and field.description and "choose" not in needed else ""
+    about = field.description if field and field.description and kind not in ("literal_error", "choice") else ""
     if kind == "missing":
         return f"{name} is missing: add it" + (f" ({about})." if about else ".")
     value = fault["input"]

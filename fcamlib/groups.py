@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import pandas as pd
 
 from fcamlib import store
 from fcamlib.paradigms import label_of
@@ -94,17 +96,12 @@ def _by_numbers(name: str) -> list[str | int]:
 def _shared(result: Result) -> dict[str, Any]:
     """What results of one task share: the config without paradigm, rates, seed and settings of the machine."""
     config, phases = result.config.portable.model_dump(mode="json"), getattr(result.config, "phases", ())
-    kept = {name: value for name, value in _flat(config) if name not in ("seed", "phases", *MACHINE)}
+    (flat,) = pd.json_normalize(config).to_dict("records")
+    kept = {str(name): value for name, value in flat.items() if name not in ("seed", "phases", *MACHINE)}
     if phases:
         kept["epochs"] = sum(phase.epochs for phase in phases)
         kept["optimizer"] = [getattr(phases[0], name, None) for name in ("optimizer", "momentum")]
     return kept
-
-
-def _flat(fields: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Name and value of each field; the name of a nested one begins with those around it, "data.source"."""
-    for name, value in fields.items():
-        yield from _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(f"{prefix}{name}", value)]
 
 
 def _by_schedule(group: Sequence[Result]) -> dict[str, list[Result]]:

@@ -17,7 +17,7 @@ from fcamlib.fcam import log_attention
 from fcamlib.losses import Reduction, hard_attention_loss, logit_mixture, lvml_loss, soft_attention_loss
 
 SEGMENT_LOSSES = [hard_attention_loss, lvml_loss]
-B, M, K = 2, 3, 5
+B, M, K, D = 2, 3, 5, 7
 # All powers of two.
 ALPHA = torch.tensor([[1 / 2, 1 / 4, 1 / 4], [1 / 8, 1 / 8, 3 / 4]], dtype=torch.float64)
 LIKELIHOOD = torch.tensor([[1 / 2, 1 / 4, 1 / 8], [1 / 16, 1 / 2, 1 / 4]], dtype=torch.float64)
@@ -72,6 +72,12 @@ def test_lvml_is_sure_of_one_of_two_segments_where_averaged_logits_are_sure_of_n
     log_alpha = torch.tensor([[0.9, 0.1]], dtype=torch.float64).log()
     assert lvml_loss(log_alpha, logits.log_softmax(2)[:, :, 1]).item() == pytest.approx(-log(0.1), abs=1e-6)
     assert mixture_loss(log_alpha, logits, y=torch.tensor([1])).item() == pytest.approx(16.0, abs=1e-6)
+
+
+def test_logit_mixture_is_soft_attention_of_an_affine_classifier() -> None:
+    segments, weight, bias, log_alpha = drawn(B, M, D), drawn(K, D), drawn(K), drawn(B, M).log_softmax(1)
+    of_mixture = torch.einsum("bm,bmd->bd", log_alpha.exp(), segments) @ weight.T + bias
+    assert_close(logit_mixture(log_alpha, segments @ weight.T + bias), of_mixture)
 
 
 @pytest.mark.parametrize("mask", [None, MASK])

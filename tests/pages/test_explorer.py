@@ -56,7 +56,6 @@ def in_page(page: Page, paradigm: str, m: int, classes: int, times: list[float])
         (10**6, 10**6, [1e9, 1e12]),
         (10**6, 2, [1e6, 2e7, 1e12]),
         (2, 10**6, [1e4, 1e7, 1e12]),
-        (5, 3, [0.0, 1.0]),
     ],
 )
 @pytest.mark.parametrize("paradigm", LOSSES)
@@ -160,6 +159,12 @@ def test_a_wrong_entry_is_refused_in_one_sentence_and_the_curves_stay(page: Page
     assert field.get_attribute("aria-invalid") == "true" and values(page, "mu") == before
     field.fill("20")
     assert page.locator("#fcam-said").inner_text() == "" and field.get_attribute("aria-invalid") == "false"
+
+
+def test_time_zero_is_the_start(page: Page) -> None:
+    found = in_page(page, "lvml", 5, 3, [0.0, 1.0])
+    assert found["mu"][0] == 0 and found["nu"][0] == 0
+    assert found["alpha"][0] == pytest.approx(1 / 5) and found["loss"][0] == pytest.approx(np.log(3))
 
 
 def test_arrow_keys_on_a_slider_change_the_setting(page: Page) -> None:

@@ -246,7 +246,7 @@ def test_hybrid_wins_in_both_for_a_window_of_switches() -> None:
     frame = theory_tables.switch_frame(setting, np.array([0.59, 0.6, 0.685, 0.69]))
     assert frame["beats_both"].tolist() == [False, True, True, False]
     assert frame["switch / T"].tolist() == [0.59, 0.6, 0.685, 0.69]
-    assert not theory_tables.switch_frame((100, 1000, 4e5), np.linspace(0, 1, 11))["beats_both"].any()
+    assert not theory_tables.switch_frame((100, 1000, 4e5), np.linspace(0, 1, 21))["beats_both"].any()
     table = theory_tables.hybrid_table([setting]).droplevel("setting")
     assert table.index.tolist() == ["SA", "HA", "LVML", "hybrid, switch at 0.73 T"]
     assert table["alpha x score"].idxmax() == "hybrid, switch at 0.73 T"
