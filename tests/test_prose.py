@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from fcamlib import cost, store, tables
-from fcamlib.config import STUDIES, CaptionRun, CrossValidation, StudyGrid
+from fcamlib.config import STUDIES, CaptionRun, CrossValidation, Run, StudyGrid
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
@@ -151,6 +151,23 @@ def test_what_pages_conclude_from_recorded_studies_and_folds_holds() -> None:
     folds = store.every(CrossValidation, recorded=True)
     for measure in ("accuracy", "auc"):
         assert set(tables.paired_table(folds, measure)["verdict"]) == {"no difference found"}
+
+
+def test_what_the_pages_on_text_and_claims_say_of_hatexplain_holds() -> None:
+    """The discussion of page 07, and D1 and D2 on the claims page: word embeddings, 550 epochs."""
+    runs = [run for run in store.every(Run, recorded=True) if run.config.data.source == "hatexplain"]
+    of = {title.rpartition("then ")[2]: group for title, group in tables.tasks(runs).items() if "550 epochs" in title}
+    group = of["50 epochs at 0.008"]
+    cells = tables.histogram_table(group)
+    focus, score = cells.iloc[:, [0, 2]].sum(axis=1), cells.iloc[:, [0, 1]].sum(axis=1)
+    said = [(focus, [22, 73, 73, 70]), (score, [50, 26, 41, 31])]  # SA, HA, LVML, hybrid
+    assert all((found - shares).abs().max() <= 0.51 for found, shares in said)
+    entropy = {late: tables.frame(g).query("measure == 'attention_entropy'") for late, g in of.items()}
+    mean = {late: table.groupby("paradigm")["value"].mean().round(2) for late, table in entropy.items()}
+    assert [mean[late]["hybrid"] for late in ("50 epochs at 0.008", "275 epochs at 0.1")] == [0.13, 0.04]
+    assert mean["50 epochs at 0.008"]["soft"] == 0.72
+    early = tables.history_frame(group, ["focus_accuracy"]).groupby(["paradigm", "epoch"])["focus_accuracy"].mean()
+    assert [round(early[at], 2) for at in (("soft", 5), ("hard", 5), ("soft", 30))] == [0.78, 0.71, 0.71]
 
 
 def test_what_the_pages_on_captions_and_cost_say_of_the_records_holds() -> None:
