@@ -125,7 +125,7 @@ class SmallCNN(nn.Module):
     def __init__(self, region_dim: int, side: int) -> None:
         super().__init__()
         if side % STRIDE:
-            raise UserError(f"picture_size={side} does not fit the encoder smallcnn: give a multiple of {STRIDE}.")
+            raise UserError(f"image_size={side} does not fit the encoder smallcnn: give a multiple of {STRIDE}.")
         width = max(8, region_dim // 2)
         # Patches of 4 x 4, then 4 x 4 of these with stride two: a margin of 4 pixels on every side of a cell.
         self.layers = nn.Sequential(

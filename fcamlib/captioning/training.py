@@ -28,6 +28,7 @@ from fcamlib.errors import DivergenceError
 from fcamlib.evaluation import evaluating
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.provenance import provenance
+from fcamlib.running import require_same_data
 from fcamlib.store import CHECKPOINT, get, npz_bytes
 
 EPOCH_MEASURES = ("loss", "bleu1", "bleu4", "a_z", "s_y", "saif", "focus_accuracy", "mentioned", "phrase_a_z")
@@ -51,6 +52,7 @@ def compute(
     region from the effect of training.
     """
     numerics, began = numerics_of(config.training), time.perf_counter()
+    require_same_data(config.data)
     task = cached_task(config.data, config.seed, numerics.device)
     model = new_model(config, task)
     earlier = get(config.prefix, progress, recorded=False) if config.prefix else None  # recorded runs have no weights

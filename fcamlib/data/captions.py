@@ -167,7 +167,7 @@ def _data(pictures: Sequence[CocoPicture], bank: Bank, vocabulary: tuple[str, ..
     numbers = {word: number for number, word in enumerate(vocabulary)}
     captions = [(row, caption) for row, picture in enumerate(pictures) for caption in picture.captions]
     if num_longer := sum(len(caption) > max_words for _, caption in captions):
-        log.warning("%d captions are longer than max_words=%d and are cut.", num_longer, max_words)
+        log.warning("%d captions are longer than %d words and are cut.", num_longer, max_words)
     encoded = [torch.tensor(encode(caption[:max_words], numbers)) for _, caption in captions]
     objects, phrases, first = [], [], 0
     for picture in pictures:

@@ -15,8 +15,10 @@ ICML 2015.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
+import math
 import os
 import re
 import sys
@@ -137,24 +139,23 @@ def _is_whole(final: Path) -> bool:
 
 
 def _fill(final: Path, shape: tuple[int, ...], compute: Callable[[slice], NDArray[np.float16]]) -> None:
-    """Compute the rows in a temporary file, with a note of how many are finished, then rename the file."""
-    part, note = final.with_suffix(".part"), final.with_suffix(".done")
-    try:
-        values, done = np.lib.format.open_memmap(part, mode="r+"), int(note.read_text("ascii"))
-        if (values.shape, values.dtype) != (shape, np.float16):
-            raise ValueError("damaged")
-    except (FileNotFoundError, ValueError):
-        values, done = np.lib.format.open_memmap(part, "w+", np.dtype(np.float16), shape), 0
-        with part.open("r+b") as file:  # otherwise a full disk would kill the process when a page is written
-            os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
+    """Append the rows to a temporary file, whose size tells how many are finished, then rename the file."""
+    part, header, row_bytes = final.with_suffix(".partial"), io.BytesIO(), 2 * math.prod(shape[1:])
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f2", "fortran_order": False, "shape": shape})
     shown = {"console": Console(stderr=True), "disable": not sys.stderr.isatty()}
-    for start in track(range(done, shape[0], CHUNK), description=final.stem, **shown):  # type: ignore[arg-type]
-        values[start : start + CHUNK] = compute(slice(start, start + CHUNK))
-        values.flush()  # before the note of finished rows
-        note.write_text(str(min(start + CHUNK, shape[0])), "ascii")
+    with part.open("a+b") as file:
+        file.seek(0)
+        if file.read(header.tell()) != header.getvalue():  # new, or rows of another shape
+            file.truncate(0)
+            file.write(header.getvalue())
+        done = (file.seek(0, os.SEEK_END) - header.tell()) // row_bytes
+        file.truncate(header.tell() + done * row_bytes)
+        for start in track(range(done, shape[0], CHUNK), description=final.stem, **shown):  # type: ignore[arg-type]
+            file.write(compute(slice(start, start + CHUNK)).tobytes())
+            file.flush()
+            os.fsync(file.fileno())
     final.with_suffix(".sha256").write_text(content_hash(part), "ascii")
     part.replace(final)
-    note.unlink(missing_ok=True)
 
 
 def vgg19_encoder(weights: str = "") -> FrozenEncoder:

@@ -231,9 +231,8 @@ def checked(arrays: Arrays, source: str, schema: Mapping[str, str]) -> Arrays:
         for axis, size in zip(axes, array.shape, strict=False):
             sizes.setdefault(axis, size)
         if 0 in array.shape or [*array.shape] != [sizes.get(axis) for axis in axes]:
-            known = ", ".join(f"{axis} = {sizes[axis]}" for axis in axes if axis in sizes)
-            shape = f"{array.shape}, but ({', '.join(axes)}) is needed"
-            raise DataError(f"dataset='{source}': '{name}' has shape {shape}, with {known}.")
+            needed = ", ".join(f"{axis} = {sizes[axis]}" if axis in sizes else axis for axis in axes)
+            raise DataError(f"dataset='{source}': '{name}' has shape {array.shape}, but ({needed}) is needed.")
         if array.dtype.kind not in kinds:
             raise DataError(f"dataset='{source}': '{name}' holds {array.dtype}: give {needed}.")
         with np.errstate(invalid="ignore", over="ignore"):

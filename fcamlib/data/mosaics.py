@@ -27,7 +27,7 @@ def mosaic_task(config: Mosaics, seed: int) -> SDCTask:
     Label and position of the foreground are uniform; pictures are drawn with replacement from the split's pictures of
     the respective classes.
     """
-    pictures = load_pictures(config.source, config.image_size)
+    pictures = load_pictures(config.source, config.image_size, config.fingerprint)
     foreground = _numbers(config.foreground, pictures, config.source, "foreground")
     background = _numbers(config.background, pictures, config.source, "background")
     background = background or sorted(set(range(len(pictures.class_names))) - set(foreground))

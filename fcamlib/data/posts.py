@@ -102,9 +102,9 @@ def jsonl_corpus(source: str) -> Corpus:
     """The posts of a `text:PATH` source; a fault is one sentence that names file, line and field."""
     files = jsonl_files(source)
     posts = [post for file in files.values() for post in _posts(file, source, in_folder=len(files) > 1)]
-    if without := [place for place, post in enumerate(posts, start=1) if not post.split]:
-        if len(without) < len(posts):
-            raise DataError(f"dataset='{source}': post {without[0]} has no field split, though others have one.")
+    if (without := sum(not post.split for post in posts)) not in (0, len(posts)):
+        raise DataError(f"dataset='{source}': {without} of {len(posts)} posts have no split: name all or none.")
+    if without:
         for post in posts:
             post.split = "train"
         _move(posts, 2 * HELD_OUT, "train", "validation")
@@ -199,6 +199,8 @@ def hatexplain_corpus(
     divisions: dict[str, list[str]] = read_json(files[DIVISIONS], source, dict[str, list[StrictStr]], anew)
     if fault := _fault(entries, divisions):
         raise DataError(f"dataset='{source}': '{files[POSTS].parent}': {fault}: {anew}.")
+    if label == "first" and len(entries) != NUM_POSTS:
+        raise DataError(f"label=first does not fit dataset='{source}': the reduced copy has only the majority label.")
     posts: list[Post] = []
     for split, name in zip(SPLITS, SPLIT_SIZES, strict=True):
         found = [_post(entries[number], label, rationale, split) for number in divisions[name] if number in entries]

@@ -42,7 +42,7 @@ def text_task(config: Text, seed: int) -> SDCTask:
     notes = {
         "vocabulary of all splits": config.paper_vocabulary,
         "first annotator's labels": config.label == "first" and config.kind == "hatexplain",
-        f"{config.label_noise:.0%} of training labels changed": config.label_noise,
+        f"{100 * config.label_noise:g}% of training labels changed": config.label_noise,
     }
     if said := ", ".join(note for note, holds in notes.items() if holds):
         title = f"{title} ({said})"

@@ -236,7 +236,7 @@ def test_a_region_of_the_small_encoder_sees_its_own_surroundings_alone() -> None
     [
         ("smallcnn", (4, 5), r"encoder=smallcnn does not fit data of shape \(4, 5\): choose features"),
         ("features", (3, 16, 16), r"encoder=features does not fit data of shape \(3, 16, 16\): choose smallcnn"),
-        ("smallcnn", (3, 20, 20), "picture_size=20 does not fit"),
+        ("smallcnn", (3, 20, 20), "image_size=20 does not fit"),
     ],
 )
 def test_an_encoder_that_does_not_fit_the_data_is_refused(encoder: str, shape: tuple[int, ...], sentence: str) -> None:

@@ -34,7 +34,7 @@ from fcamlib.cli import main
 from fcamlib.config import CaptionGrid, CaptionRun, Scenes, grids
 from fcamlib.data.captions import Phrase, caption_task
 from fcamlib.data.features import ENCODERS, FrozenEncoder
-from fcamlib.errors import DivergenceError
+from fcamlib.errors import DataError, DivergenceError
 from fcamlib.numerics import PLAIN
 
 
@@ -150,6 +150,10 @@ def test_frozen_features_of_a_folder_in_the_layout_of_coco(
     assert not any(name.startswith("encoder") for name in load_file(finished.folder / "model.safetensors"))
     assert finished.summary["splits"]["test"]["n"] == 7 and finished.summary["splits"]["test"]["n_objects"] > 0
     plots.word_attention(**notebook.captions([finished], 0))
+    file = tmp_path / "written" / "annotations" / "captions_train2014.json"
+    file.write_text(file.read_text().replace("circle", "disc"))
+    with pytest.raises(DataError, match="is not that for which the config was made"):
+        store.get(run_config.model_copy(update={"seed": 1}))
 
 
 def test_tables_and_figures_are_made_of_runs(finished: list[store.Result]) -> None:

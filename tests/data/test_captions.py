@@ -140,7 +140,7 @@ def test_fewer_pictures_are_drawn_by_seed_and_long_captions_cut(
     assert drawn == {(7, 9), (7, 23), (9, 23)}
     data = caption_task(config, 1).splits
     assert len(data["test"].image_ids) == 1 and data["validation"].image_ids.tolist() == [40, 58]
-    assert data["train"].tokens.shape == (4, 6) and "captions are longer than max_words=4 and are cut" in caplog.text
+    assert data["train"].tokens.shape == (4, 6) and "captions are longer than 4 words and are cut" in caplog.text
     assert len(data["train"].references[0][1]) == 5
 
 

@@ -1,21 +1,17 @@
 """Files: told apart by content, read within limits, downloaded whole or not at all."""
 
-import contextlib
 import hashlib
 import os
 import shutil
 import socket
-import threading
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from PIL import Image
+from torch.hub import download_url_to_file
 
 from fcamlib.data import files
 from fcamlib.data.files import content_hash, download, files_below, fingerprint, read_json, read_text
@@ -26,6 +22,10 @@ from fcamlib.errors import DataError
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("platformdirs.user_cache_path", lambda name: tmp_path / "cache" / name)
     return tmp_path / "cache" / "fcam" / "identity"
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def test_folders_of_one_name_with_files_of_equal_names_and_sizes_differ(tmp_path: Path) -> None:
@@ -45,41 +45,37 @@ def test_folders_of_one_name_with_files_of_equal_names_and_sizes_differ(tmp_path
 def test_a_second_look_reads_nothing_and_a_change_is_seen(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "big"
-    content = np.random.default_rng(0).bytes(files.REMEMBERED)
+    file, content = tmp_path / "big", np.random.default_rng(0).bytes(files.REMEMBERED)
     file.write_bytes(content)
-    digest = hashlib.sha256(content).hexdigest()
-    assert content_hash(file) == digest and not cache.exists()  # too new: it may change without another time
+    assert content_hash(file) == sha256(content) and not cache.exists()  # too new: it may change without another time
     monkeypatch.setattr(files, "SETTLED", -1.0)
-    assert content_hash(file) == digest and len(list(cache.iterdir())) == 1
+    assert content_hash(file) == sha256(content) and len(list(cache.iterdir())) == 1
     with monkeypatch.context() as patch:
         patch.setattr(files, "_digest", None)
-        assert content_hash(file) == digest
+        assert content_hash(file) == sha256(content)
     looks = file.stat()
     file.write_bytes(content[:-1] + b"?")
     os.utime(file, ns=(looks.st_atime_ns, looks.st_mtime_ns))  # of the same size and time
-    assert content_hash(file) != digest
-    next(cache.iterdir()).write_text("damaged")
-    assert content_hash(file) == hashlib.sha256(file.read_bytes()).hexdigest()
+    changed = sha256(file.read_bytes())
+    assert content_hash(file) == changed != sha256(content)
+    for note in cache.iterdir():
+        note.write_text("damaged")
+    assert content_hash(file) == changed
     monkeypatch.setattr("platformdirs.user_cache_path", lambda name: file / name)  # not writable
-    assert content_hash(file) == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert content_hash(file) == changed
 
 
 def test_names_count_in_a_fingerprint_and_odd_files_are_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"1")
-    one = hashlib.sha256(b"1").hexdigest()
-    assert fingerprint({"x": tmp_path / "a"}) == hashlib.sha256(f"{one}  x\n".encode()).hexdigest()
+    assert fingerprint({"x": tmp_path / "a"}) == sha256(f"{sha256(b'1')}  x\n".encode())
     assert fingerprint({"x": tmp_path / "a"}) != fingerprint({"y": tmp_path / "a"})
     os.mkfifo(tmp_path / "pipe")
+    none = r"none' cannot be read \(No such file or directory\): "
     with pytest.raises(DataError, match=r"pipe' cannot be read \(it is not a regular file\): repair it, remove it, or"):
         content_hash(tmp_path)
-    with pytest.raises(
-        DataError, match=r"none' cannot be read \(No such file or directory\): repair it, remove it, or"
-    ):
+    with pytest.raises(DataError, match=none + "repair it, remove it, or"):
         content_hash(tmp_path / "none")
-    with pytest.raises(
-        DataError, match=r"the folder '.*none' cannot be read \(No such file or directory\): change its"
-    ):
+    with pytest.raises(DataError, match=none + "change its permissions"):
         files_below(tmp_path / "none")  # a subfolder without permission is as unreadable, and would be left out
     with pytest.raises(DataError, match=r"cannot be read \(it is not a regular file\)"):
         read_text(tmp_path / "pipe", "text:x")
@@ -102,77 +98,32 @@ def test_damaged_json_is_one_sentence(tmp_path: Path, content: bytes, message: s
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
 
 
-class Server(ThreadingHTTPServer):
-    """Serves one body at every address, with the faults that a test asks for."""
-
-    daemon_threads = True
-    body, status, pause, stop = b"content" * 30_000, 200, 0.0, None
-    num_asked = 0
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        server = self.server
-        server.num_asked += 1
-        self.send_response(server.status)
-        self.send_header("Content-Length", str(len(server.body)))
-        self.end_headers()
-        time.sleep(server.pause)
-        with contextlib.suppress(OSError):  # the client has given up
-            self.wfile.write(server.body[: server.stop])
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Keep the test's output clean."""
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server(("127.0.0.1", 0), _Handler) as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield running
-        running.shutdown()
-        thread.join()
-
-
-def get(server: Server, target: Path, sha256: str = "") -> None:
-    digest = sha256 or hashlib.sha256(server.body).hexdigest()
-    download(f"http://127.0.0.1:{server.server_port}/f", target, digest)
-
-
-def test_a_download_is_whole_and_happens_once(server: Server, tmp_path: Path) -> None:
-    target = tmp_path / "new" / "f"
-    server.pause = 0.1
+def test_a_download_is_whole_and_happens_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remote, target = tmp_path / "remote", tmp_path / "new" / "f"
+    remote.write_bytes(b"content" * 30_000)
+    fetch = Mock(wraps=download_url_to_file)
+    monkeypatch.setattr("torch.hub.download_url_to_file", fetch)
     with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda _: get(server, target), range(3)))
-    assert target.read_bytes() == server.body and server.num_asked == 1
-    assert [path.name for path in target.parent.iterdir() if not path.name.endswith(".lock")] == ["f"]
+        list(pool.map(lambda _: download(remote.as_uri(), target, sha256(remote.read_bytes())), range(3)))
+    assert target.read_bytes() == remote.read_bytes() and fetch.call_count == 1
+    assert {path.name for path in target.parent.iterdir()} == {"f", ".f.lock"}
 
 
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        ({"status": 404}, "HTTP Error 404: Not Found"),
-        ({"stop": 50}, "invalid hash value .*"),
-        ({"pause": 5.0}, "timed out"),
-        ({"sha256": "0" * 64}, "invalid hash value .*"),
-    ],
-)
 def test_faults_of_a_download_are_one_sentence_and_leave_nothing(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "PATIENCE", 2.0)
-    sha256 = fault.pop("sha256", "")
-    for name, value in fault.items():
-        setattr(server, name, value)
-    with pytest.raises(DataError, match=rf"^the download of http:.* to '.*/f' failed \({message}\): run again, or put"):
-        get(server, tmp_path / "f", sha256)
-    assert [path.name for path in tmp_path.iterdir()] == [".f.lock"] and socket.getdefaulttimeout() is None
-
-
-def test_no_folder_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
+    monkeypatch.setattr(files, "PATIENCE", 0.1)
+    (tmp_path / "remote").write_bytes(b"other")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        for url, message in (
+            ((tmp_path / "remote").as_uri(), "invalid hash value .*"),
+            ((tmp_path / "none").as_uri(), ".*No such file or directory.*"),
+            (f"http://127.0.0.1:{port}/f", "timed out"),
+        ):
+            with pytest.raises(DataError, match=rf"^the download of {url} to '.*/f' failed \({message}\): run again"):
+                download(url, tmp_path / "new" / "f", "0" * 64)
+            assert [path.name for path in (tmp_path / "new").iterdir()] == [".f.lock"]
+    assert socket.getdefaulttimeout() is None
     with pytest.raises(DataError, match=r"File exists|Not a directory"):
-        download("http://127.0.0.1", tmp_path / "file" / "f", "")
+        download("http://127.0.0.1", tmp_path / "remote" / "f", "")

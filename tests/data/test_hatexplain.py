@@ -64,6 +64,8 @@ def test_editions_are_told_by_the_number_of_posts(tmp_path: Path) -> None:
     del posts["h"]
     corpus = hatexplain_corpus(put(tmp_path / "reduced", posts, divisions), "majority", "union")
     assert corpus.title == "HateXplain (reduced copy)"
+    with pytest.raises(DataError, match=r"^label=first does not fit .* the reduced copy has only the majority label"):
+        hatexplain_corpus(f"hatexplain:{tmp_path}/reduced", "first", "union")
     posts |= {"h": entry("one", "nnn"), "i": entry("two", "nnn")}
     with pytest.raises(DataError, match=r"dataset.json holds 9 posts, .* instead of 8"):
         hatexplain_corpus(put(tmp_path / "more", posts, divisions), "majority", "union")

@@ -55,20 +55,21 @@ FAULTS: list[tuple[str, Arrays, str]] = [
     # of bags and instances
     ("bags", {"label": np.arange(22) % 2, "fold": None}, r"bag 20 is empty \(2 such\): give each an instance"),
     ("bags", {"bag": np.r_[-1, bags()["bag"][1:]]}, "bag -1 has no label"),
-    ("bags", {"bag": np.zeros(59, dtype=int)}, r"'bag' has shape \(59,\), but \(N\) is needed, with N = 60"),
-    ("bags", {"features": np.zeros(60)}, r"'features' has shape \(60,\), but \(N, D\) is needed"),
+    ("bags", {"bag": np.zeros(59, dtype=int)}, r"'bag' has shape \(59,\), but \(N = 60\) is needed"),
+    ("bags", {"features": np.zeros(60)}, r"'features' has shape \(60,\), but \(N = 60, D\) is needed\."),
+    ("bags", {"features": np.zeros(())}, r"'features' has shape \(\), but \(N, D\) is needed\."),
     ("bags", {"features": np.where(np.arange(60)[:, None] == 7, np.nan, 1.0)}, r"'features' is nan at \[7, 0\] \(1 s"),
     # of folds, before the first is trained
-    ("bags", {"fold": np.zeros((2, 19), dtype=int)}, r"but \(repeats, bags\) is needed, with .*bags = 20"),
+    ("bags", {"fold": np.zeros((2, 19), dtype=int)}, r"but \(repeats = 2, bags = 20\) is needed"),
     ("bags", {"fold": np.arange(20) % 3 * 2}, "'fold' of repeat 0 holds 0, 2, 4: number the folds 0, 1, 2"),
     ("bags", {"label": np.arange(20) // 4 == 0, "fold": np.arange(20) // 4}, "class 'True' has no training instance"),
     # of truth
     ("bags", {"foreground": np.full(60, "False")}, "'foreground' holds <U5: give True and False, or 0 and 1"),
     ("bags", {"foreground": at(3, 0.05, 60)}, r"'foreground' is 0.05 at \[3\]"),
-    ("series", {"foreground": np.zeros((20, 4), dtype=bool)}, r"\(n, time\) is needed, with n = 20, time = 23"),
+    ("series", {"foreground": np.zeros((20, 4), dtype=bool)}, r"\(n = 20, time = 23\) is needed"),
     # of labels
     ("bags", {"label": None}, r"has no array 'label': add it, \(bags\), whole numbers or names"),
-    ("series", {"label": np.arange(19) % 2}, r"'label' has shape \(19,\), but \(n\) is needed, with n = 20"),
+    ("series", {"label": np.arange(19) % 2}, r"'label' has shape \(19,\), but \(n = 20\) is needed"),
     ("series", {"label": at(3, 0.5, 20)}, r"'label' is 0.5 at \[3\] \(1 such\): give whole numbers or names"),
     ("series", {"label": np.ones(20, dtype=int)}, r"'label' names only one class \(1\): give at least two"),
     ("series", {"label": np.array([0xD800, 65] * 10, "<u4").view("<U1")}, r"cannot be read \(.*surrogates not allowed"),

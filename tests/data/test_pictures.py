@@ -183,6 +183,10 @@ def test_folder_is_read_as_it_lies(folder: Path) -> None:
         background = data.bank.values[data.segments[~data.foreground].long()]
         assert torch.equal(background, torch.tensor(COLOURS["cow"], dtype=torch.uint8).expand_as(background))
     assert [len(set(data.segments.flatten().tolist())) for data in drawn.splits.values()] == [9, 3, 6]
+    Image.new("RGB", (9, 6)).save(
+        folder / "train" / "cow" / "2.png"
+    )  # drawn in one process before and after the change
+    assert not torch.equal(folder_task(folder, image_size=6, fingerprint="other").bank.values, drawn.bank.values)
 
 
 def test_names_with_a_dot_are_no_data_and_other_files_are_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

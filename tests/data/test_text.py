@@ -109,7 +109,7 @@ def test_one_file_is_divided_by_its_field_or_drawn(tmp_path: Path) -> None:
     named = jsonl_corpus(f"text:{tmp_path}/named.jsonl")
     assert [post.tokens[0] for post in of_split(named, "validation")] == [f"w{i}" for i in range(3, 40, 4)]
     put(tmp_path, mixed=[lines[0], lines[1] | {"split": "test"}])
-    with pytest.raises(DataError, match=r"mixed.jsonl': post 1 has no field split, though others have one"):
+    with pytest.raises(DataError, match=r"mixed.jsonl': 1 of 2 posts have no split: name all or none"):
         jsonl_corpus(f"text:{tmp_path}/mixed.jsonl")
 
 
