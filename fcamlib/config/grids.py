@@ -30,7 +30,7 @@ _SWITCHES = (  # data, epochs, and the epochs at which the hybrid switches
     ("motifs", 16, (1, 2, 4, 6, 8, 10, 12, 15)), ("clouds", 12, (1, 2, 3, 4, 6, 9, 11)),
 )  # fmt: skip
 STUDIES: dict[str, dict[str, Any]] = {  # recorded studies, by the names that `fcam study` accepts
-    "scale": {"num_segments": (5, 20, 100, 1_000, 5_000), "epochs": 40, "seeds": (0, 1, 2)},
+    "scale": {"num_segments": (5, 20, 100, 1_000, 5_000), "epochs": 40, "seeds": (0, 1, 2, 3, 4)},
     "capacities": {**_ABLATION, **_CHOSEN, "focus_networks": _NETWORKS, "classification_networks": _NETWORKS},
     "switches": {**_ABLATION, **_CHOSEN, "soft_shares": (0.1, 0.25, 0.5, 0.75, 0.9)},
     **{
