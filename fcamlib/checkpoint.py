@@ -25,12 +25,11 @@ from fcamlib.errors import StoreError, UserError
 log = logging.getLogger(__name__)
 Row = dict[str, Any]  # one epoch of history, or one compared learning rate
 State = dict[str, Any]  # nested dicts, lists, tuples, tensors, numbers, strings and None
-SECONDS = 20.0  # default time between checkpoints
 
 
-def seconds_between(default: float = SECONDS) -> float:
-    """Least time between two checkpoints: the environment variable `FCAM_CHECKPOINT_SECONDS`, or `default`."""
-    given = os.environ.get("FCAM_CHECKPOINT_SECONDS") or default
+def seconds_between() -> float:
+    """Least time between two checkpoints: the environment variable `FCAM_CHECKPOINT_SECONDS`, or 20 s."""
+    given = os.environ.get("FCAM_CHECKPOINT_SECONDS") or 20
     with suppress(ValueError):
         if math.isfinite(seconds := float(given)):
             return seconds

@@ -113,7 +113,7 @@ def training(model: type[configs.Parameters], one: bool = False) -> Callable[[Ma
                 errors.require_address_space()
             from fcamlib.estimate import listing
 
-            click.echo("\n".join(listing(wanted, estimate)))
+            click.echo("\n".join(listing(wanted, estimate, fresh, not live)))
 
         done = main.command(cls=Command)(update_wrapper(command, make))
         done.params += [click.Option(names.split(), is_flag=True, help=about) for names, about in FLAGS.items()]

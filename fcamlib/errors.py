@@ -83,6 +83,7 @@ NEEDED = {  # pydantic's error type, or its first word -> what to do
     "float": "give a number",
     "bool": "give true or false",
     "string": "give text",
+    "string_too_long": "give at most {max_length} characters",
     "string_unicode": "give text that the locale can encode, such as under LC_ALL=C.UTF-8",
     "tuple": "give a list, such as 1,2",
     "literal": "choose {expected}",

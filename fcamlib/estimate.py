@@ -28,9 +28,9 @@ LIKE_STORED = "estimated from stored runs of the same kind on the same hardware,
 Pace = Callable[[Any, int], float]  # a run and the number of a phase -> seconds of an epoch; UserError where unknown
 
 
-def listing(configs: Sequence[Config], timed: bool) -> Iterator[str]:
-    """One line per config, with a time if it is not stored; then the total, from stored results or `timed` steps."""
-    found = {config.name: store.find(config, report=False) for config in configs}
+def listing(configs: Sequence[Config], timed: bool, fresh: bool = False, recorded: bool = True) -> Iterator[str]:
+    """One line per config, with a time if it would run; then the total, from stored results or `timed` steps."""
+    found = {config.name: None if fresh else store.find(config, recorded, report=False) for config in configs}
     missing = [config for config in configs if found[config.name] is None]
     pace = timed_pace if timed or not missing else stored_pace([*store.every(), *store.every(recorded=True)])
     seconds: dict[str, float] = {}
@@ -91,8 +91,8 @@ def stored_pace(results: Iterable[Result]) -> Pace:
     def pace(run: Run | CaptionRun, number: int) -> float:
         if found := known.get(_kind(run, number)):
             return median(found) * _num_train(run)
-        here = f"no similar run is stored for this hardware ({device_name(run.training)})"
-        raise UserError(f"{here}; --estimate trains a few steps and times them.")
+        advice = "; --estimate trains a few steps and times them" if isinstance(run, Run) else ""
+        raise UserError(f"no similar run is stored for this hardware ({device_name(run.training)}){advice}.")
 
     return pace
 
@@ -138,10 +138,9 @@ def _timings(config: Run) -> tuple[int, list[tuple[float, float]]]:
     from fcamlib.numerics import Numerics, reproducible
     from fcamlib.training import training_pass
 
-    running.require_same_data(config.data)
     numerics, size = Numerics.of(config.training), config.training.batch_size
-    data = running.data(config.data, config.seed).to(numerics.device)
-    model, train = running.build_model(config, data), data.splits["train"]
+    model, task = running.prepared(config)
+    train = task.splits["train"]
     order = torch.arange(min(size, len(train)), device=train.label.device)
     timings = []
     with reproducible(config.training.threads, numerics.tf32):
@@ -150,7 +149,7 @@ def _timings(config: Run) -> tuple[int, list[tuple[float, float]]]:
             kind = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[phase.optimizer]
             optimizer = kind(trained.parameters(), lr=1e-3)
             step = _seconds(partial(training_pass, trained, optimizer, train, order, paradigm, numerics, size))
-            held_out = [partial(evaluate, trained, data.splits[name], [paradigm], numerics) for name in HELD_OUT]
+            held_out = [partial(evaluate, trained, task.splits[name], [paradigm], numerics) for name in HELD_OUT]
             evaluation = sum(_seconds(one, repeats=1) for one in held_out)
             timings.append((step, evaluation))
     return len(train), timings

@@ -45,7 +45,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from fcamlib.config.sources import OUTSIDE, network_shape, require_network
-from fcamlib.data.sdc import UNKNOWN, Bank, SDCTask
+from fcamlib.data.sdc import UNKNOWN, SDCTask
 from fcamlib.errors import UserError
 
 Shape = tuple[int, ...]
@@ -284,9 +284,6 @@ def _initialised(layers: list[nn.Module], generator: torch.Generator, dtype: tor
 class Embedding(nn.Module):
     """One vector per word, (N,) -> (N, D), initially standard normal; the vector of unknown words starts at zero."""
 
-    context_free = True
-    segment_shape = (EMBEDDING_DIM,)
-
     def __init__(self, num_words: int) -> None:
         super().__init__()
         self.words = nn.Embedding(num_words, EMBEDDING_DIM)
@@ -310,7 +307,6 @@ class Transformer(nn.Module):
     """
 
     context_free = False
-    segment_shape = (EMBEDDING_DIM,)
 
     def __init__(self, num_words: int) -> None:
         super().__init__()
@@ -342,40 +338,26 @@ def positions(num_places: int, num_features: int) -> Float[Tensor, "M D"]:
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
 
 
-class FeatureMLP(nn.Sequential):
-    """Two dense layers with ReLU, for vectors or anything that flattens to one: (N, ...) -> (N, 64)."""
-
-    context_free = True
-    segment_shape = (64,)
-
-    def __init__(self, num_features: int) -> None:
-        super().__init__(nn.Flatten(), nn.Linear(num_features, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU())
-
-    def reset(self, generator: torch.Generator) -> None:
-        for layer in self:
-            if isinstance(layer, nn.Linear):
-                nn.init.xavier_normal_(layer.weight, generator=generator)
-                nn.init.zeros_(layer.bias)
-
-
-ENCODERS: dict[str, Callable[[Bank], Embedding | Transformer | FeatureMLP]] = {
-    "embedding": lambda bank: Embedding(len(bank.values)),
-    "transformer": lambda bank: Transformer(len(bank.values)),
-    "mlp": lambda bank: FeatureMLP(prod(bank.segment_shape)),
-}
+WORD_ENCODERS: dict[str, type[Embedding | Transformer]] = {"embedding": Embedding, "transformer": Transformer}
 
 
 def build_encoder(
     name: str, task: SDCTask, generator: torch.Generator, dtype: torch.dtype = torch.float32
 ) -> tuple[nn.Module, tuple[int, ...]]:
-    """Encoder `name` of `ENCODERS` for the segments of `task`, and the shape of its output for one segment."""
-    if name not in ENCODERS:
-        raise UserError(f"encoder={name!r} is unknown: choose one of {', '.join(ENCODERS)}.")
+    """Encoder `name` for the segments of `task`, and the shape of its output for one segment.
+
+    `embedding` and `transformer` encode words; `mlp` has two dense layers with ReLU, (N, ...) -> (N, 64).
+    """
+    if name not in (known := (*WORD_ENCODERS, "mlp")):
+        raise UserError(f"encoder={name!r} is unknown: choose one of {', '.join(known)}.")
     if task.bank.words == (name == "mlp"):
         needs, has = ("numbers", "words") if name == "mlp" else ("words", "none")
         raise UserError(f"encoder={name!r} needs {needs}, but this dataset has {has}: leave encoder out.")
     with torch.device("meta"):  # the constructors' own initial values would draw from the global generator
-        encoder = ENCODERS[name](task.bank)
+        layers = [nn.Flatten(), *_dense([prod(task.bank.segment_shape), 128, 64]), nn.ReLU()]
+        encoder = None if name == "mlp" else WORD_ENCODERS[name](len(task.bank.values))
+    if encoder is None:
+        return _initialised(layers, generator, dtype), (64,)
     encoder.to(dtype).to_empty(device="cpu")
     encoder.reset(generator)
-    return encoder, encoder.segment_shape
+    return encoder, (EMBEDDING_DIM,)

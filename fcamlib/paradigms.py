@@ -15,38 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal
 
 from fcamlib.errors import UserError
 
-if TYPE_CHECKING:
-    from torch import Tensor
-else:
-    Tensor = Any  # torch is imported only when something is computed
-
 PAPER = ("soft", "hard", "lvml")  # the paper's three losses, compared in every table of aggregations
-
-
-class Pass(Protocol):
-    """A forward pass as paradigms see it; axes B batch, M segments, K classes."""
-
-    log_alpha: Tensor  # (B, M) log attention weights, -inf at padding
-    mask: Tensor | None  # (B, M) True for real segments; None without padding
-
-    def mixture(self) -> Tensor:
-        """Class logits of the weighted sum of the segments, (B, K), for paradigms with `needs="mixture"`."""
-
-    def expected_logits(self) -> Tensor:
-        """Weighted sum of the segments' class logits, (B, K). This method and those below need the segments."""
-
-    def log_likelihood(self, y: Tensor) -> Tensor:
-        """Log probability of the labels `y` (B,) given each segment alone, (B, M)."""
-
-    def segment_log_prob(self, place: Tensor) -> Tensor:
-        """Log probability of each class given only the segment at `place` (B,), (B, K)."""
-
-    def marginal_log_prob(self) -> Tensor:
-        """Log of the weighted sum of the segments' class probabilities, (B, K)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +35,7 @@ class Style:
 
 @dataclass(frozen=True, kw_only=True)
 class Paradigm(Style):
-    """A training loss and its prediction rule."""
+    """A training loss and its prediction rule, as functions of a forward pass, a `fcamlib.fcam.FCAMOutput`."""
 
     needs: Literal["mixture", "segments"]  # whether the weighted sum of the segments or each segment is classified
     loss: Callable[[Any, Any], Any]  # (pass, y) -> (B,) loss of each instance in nats; training minimises the mean

@@ -115,9 +115,7 @@ def how_made(record: Mapping[str, Any], name: str = "", dated: bool = False) -> 
         origin = "recorded" if entry["recorded"] else "computed"
         if entry["recorded"] or dated:
             days = sorted(entry["dates"])
-            short = [
-                c[:7] + "+" * c.endswith("+") if c else "none" for c in entry["commits"]
-            ]  # +: the tree had changes
+            short = (c[:7] + "+" * c.endswith("+") if c else "none" for c in entry["commits"])  # +: with changes
             commits = ", ".join(f"<code>{commit}</code>" for commit in short)
             origin += f" {' to '.join(dict.fromkeys((days[0], days[-1])))}, commit {commits}"
         origins.setdefault(origin, []).append(escape(entry["data"]))

@@ -80,8 +80,7 @@ def prepared(config: Run) -> tuple[FCAM, SDCTask]:
 
 def trained_model(result: Result[Run]) -> tuple[FCAM, SDCTask]:
     """Trained model and data of a run in the results folder; recorded runs have no weights."""
-    task = data(result.config.data, result.config.seed).to(Numerics.of(result.config.training).device)
-    model = build_model(result.config, task)
+    model, task = prepared(result.config)
     model.load_state_dict(load_file(result.folder / WEIGHTS))
     return model, task
 
@@ -97,9 +96,10 @@ def run(config: Run, progress: Progress, scratch: Path) -> Computed:
     """
     began, numerics = time.perf_counter(), Numerics.of(config.training)
     model, task = prepared(config)
-    fitted = fit(model, task, config.phases, config.training, config.seed, scratch / store.CHECKPOINT, progress)
+    checkpoint = scratch / store.CHECKPOINT
+    fitted = fit(model, task, config.phases, config.training, config.seed, checkpoint, lambda _, row: progress(row))
     history, test = pd.DataFrame(fitted.history), task.splits["test"]
-    with reproducible(config.training.threads):
+    with reproducible(config.training.threads, numerics.tf32):
         aggregations = tuple(dict.fromkeys((*PAPER, config.aggregation)))
         scores = {split: evaluate(model, task.splits[split], aggregations, numerics) for split in SPLITS}
         own = {split: scores[split][config.aggregation] for split in SPLITS}
@@ -262,7 +262,7 @@ class Trajectory:
 
     `history` has one row per epoch: `epoch`, `phase`, `paradigm`, `learning_rate`, a run's test measures, and the mean
     `s_y`. `histograms` (E, A, S) are percent of instances per bin of a_z and s_y. `examples` holds `segments`, `label`
-    and `foreground` of the first test instances, and for each epoch their `alpha` (E, n, M) and `prob` (E, n, K).
+    and `foreground` of the test instances, and for each epoch their `alpha` (E, n, M) and `prob` (E, n, K).
     """
 
     config: Run
@@ -272,13 +272,13 @@ class Trajectory:
     examples: dict[str, np.ndarray]
 
 
-def trajectory(config: Run, num_examples: int, progress: Progress | None = None) -> Trajectory:
+def trajectory(config: Run) -> Trajectory:
     """Train the model of a run, to the same numbers, and measure it after every epoch."""
     if config.training.keep != "last":
         raise DataError("keep='best' can end a phase with the weights of an earlier epoch: give keep='last'.")
     numerics = Numerics.of(config.training)
     model, task = prepared(config)
-    test, few = task.splits["test"], first(task.splits["test"], num_examples)
+    test = task.splits["test"]
     seen: dict[tuple[int, float], tuple[Row, np.ndarray, np.ndarray, np.ndarray]] = {}
 
     def watch(model: FCAM, row: Row) -> None:  # of every candidate learning rate; the selected one is known later
@@ -286,16 +286,16 @@ def trajectory(config: Run, num_examples: int, progress: Progress | None = None)
         kept = {name: row[name] for name in ("epoch", "phase", "paradigm", "learning_rate")}
         kept |= scores.summary() | {"s_y": float(scores.s_y.mean())}
         cells = metrics.focus_prediction_histogram(scores.a_z, scores.s_y)
-        alpha = _attention(model, few, row["paradigm"], numerics)
-        seen[row["epoch"], row["learning_rate"]] = kept, cells, alpha, scores.prob[:num_examples]
+        alpha = _attention(model, test, row["paradigm"], numerics)
+        seen[row["epoch"], row["learning_rate"]] = kept, cells, alpha, scores.prob
 
     with reproducible(config.training.threads, numerics.tf32):
         watch(model, {"epoch": 0, "phase": 0, "paradigm": config.phases[0].paradigm, "learning_rate": 0.0})
-    history = fit(model, task, config.phases, config.training, config.seed, None, progress, watch).history
+    history = fit(model, task, config.phases, config.training, config.seed, on_epoch=watch).history
     epochs = [(0, 0.0), *((row["epoch"], row["learning_rate"]) for row in history)]
     rows, cells, alpha, prob = zip(*(seen[epoch] for epoch in epochs), strict=True)
     summary = {"title": task.title, "class_names": list(task.class_names), "n": len(test)}
-    truth = {"segments": shown_segments(few), "label": few.label, "foreground": few.foreground}
+    truth = {"segments": shown_segments(test), "label": test.label, "foreground": test.foreground}
     examples = {name: np.asarray(value) for name, value in truth.items()}
     examples |= {"alpha": np.stack(alpha), "prob": np.stack(prob)}
     summary["provenance"] = provenance(numerics)

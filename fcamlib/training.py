@@ -24,9 +24,8 @@ from fcamlib.evaluation import EVALUATION_MEASURES, Meter, batch_scores, evaluat
 from fcamlib.fcam import FCAM
 from fcamlib.numerics import Numerics, reproducible
 
-CHECKPOINT_SECONDS = checkpoints.SECONDS
 NO_SCORE = (-1.0, 0.0)  # below every validation score
-OnModel = Callable[[FCAM, Row], None]
+OnEpoch = Callable[[FCAM, Row], None]
 
 
 @dataclass
@@ -62,8 +61,7 @@ def fit(
     config: Training,
     seed: int,
     checkpoint: Path | None = None,
-    on_epoch: Callable[[Row], None] | None = None,
-    on_model: OnModel | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> FitState:
     """Train `model` in place through `phases`.
 
@@ -74,10 +72,10 @@ def fit(
 
     Model and task are on the device and in the format given by `config`. `seed` draws the batch order, which all
     candidates share. The file `checkpoint` is rewritten during training, which resumes from it if it exists. After each
-    epoch of every candidate, `on_model` is called with the model, which it must not change, and the epoch's row, and
-    then `on_epoch` with the row.
+    epoch of every candidate whose loss is finite, `on_epoch` is called with the model, which it must not change, and
+    the epoch's row.
     """
-    trainer = _Trainer(model, task, phases, config, seed, checkpoint, on_epoch, on_model)
+    trainer = _Trainer(model, task, phases, config, seed, checkpoint, on_epoch)
     state = trainer.state
     with reproducible(config.threads, trainer.numerics.tf32):
         for phase in phases[state.phase :]:
@@ -104,12 +102,11 @@ class _Trainer:
     config: Training
     seed: int
     checkpoint: Path | None
-    on_epoch: Callable[[Row], None] | None
-    on_model: OnModel | None
+    on_epoch: OnEpoch | None
 
     def __post_init__(self) -> None:
         self.numerics = Numerics.of(self.config)
-        self.interval, self.saved = checkpoints.seconds_between(CHECKPOINT_SECONDS), time.monotonic()
+        self.interval, self.saved = checkpoints.seconds_between(), time.monotonic()
         found = checkpoints.load(self.checkpoint, self._restored) if self.checkpoint else None
         self.state: FitState = found or FitState(start=_copied(self.model))
 
@@ -125,10 +122,8 @@ class _Trainer:
         while candidate.epoch < until and not candidate.failure:
             row = self._epoch(candidate, phase)
             candidate.history.append(row)
-            if self.on_model and not candidate.failure:
-                self.on_model(candidate.model, row)
-            if self.on_epoch:
-                self.on_epoch(row)
+            if self.on_epoch and not candidate.failure:
+                self.on_epoch(candidate.model, row)
             self._save()
         return not candidate.failure
 

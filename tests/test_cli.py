@@ -186,7 +186,6 @@ def test_profiles_are_read_and_faults_in_them_named(tmp_path: Path) -> None:
         "- 4\n": "the profile 'p.yaml' is not a list of 'name: value' lines.",
         "4: 5\n": "'4' is not a parameter: known are dataset, ",
         "seeds: 1\nseeds: 2\n": f"{unread}it names seeds twice: give it once).",
-        "a: &a [1]\nb: *a\n": f"{unread}aliases (*name) are not read).",
         "seeds: " + "[" * 5_000: f"{unread}it is nested too deep).",
         "a: [\n": unread,
     }.items():
@@ -215,7 +214,7 @@ def test_exhausted_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_ctrl_c_says_how_to_go_on_and_the_same_command_resumes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fcamlib.training.CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setenv("FCAM_CHECKPOINT_SECONDS", "-1")
     arguments = ["run", "--paradigm", "soft", *SMALL_OPTIONS, "--epochs", "5"]
     epochs: list[int] = []
 
@@ -291,9 +290,13 @@ def test_a_grid_trains_what_is_missing_and_goes_on_where_a_run_diverges(monkeypa
         "fcam: 1 of 3 runs diverged; the others are stored.",
     ]
     store.record(store.every(Run)[0])
-    lines = fcam(*arguments, "--list").stdout.replace("to do", "missing").splitlines()
-    states = dict(line.split()[:2] for line in lines)
-    assert [states[name] for name in names] == ["stored", "missing", "recorded"]
+    for flags, expected in (
+        ((), ["stored", "to do", "recorded"]),
+        (("--live",), ["stored", "to do", "stored"]),
+        (("--fresh",), ["to do"] * 3),
+    ):
+        states = dict(line.split("  ")[:2] for line in fcam(*arguments, "--list", *flags).stdout.splitlines()[:3])
+        assert [states[name] for name in names] == expected
     answers = [json.loads(line) for line in fcam(*arguments, "--json").stdout.splitlines()]
     assert [answer["name"] for answer in answers] == names
 

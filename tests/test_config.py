@@ -67,6 +67,7 @@ REFUSED: list[tuple[type[Parameters], dict[str, Any], str]] = [
     (Grid, {"dataset": "imagenet"}, "dataset='imagenet' is unknown: choose digits, cifar10, cifar100, keywords, hatexplain, motifs, clouds, folder:PATH, hatexplain:PATH, text:PATH, series:PATH or bags:PATH."),
     (Grid, {"dataset": "folder:x"}, "foreground is empty: dataset='folder:x' needs the classes that decide the label, such as foreground=cat,dog."),
     (Grid, {"dataset": "folder:\udcff", "foreground": "a,b"}, "dataset='folder:\\udcff' is not allowed: give text that the locale can encode, such as under LC_ALL=C.UTF-8 (name of the data source, or kind:PATH)."),
+    (Grid, {"foreground": "a," + "b" * 1_001}, f"foreground='{'b' * 56}... is not allowed: give at most 1000 characters (classes that "),
     (Grid, {"foreground": "3"}, "foreground=3 is one class: name at least two."),
     (Grid, {"background": "4,1"}, "background names '1', which is also foreground: choose one of them."),
     (Grid, {"focus_network": "resnet"}, f"focus_network='resnet' is unknown: {NETWORK}"),

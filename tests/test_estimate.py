@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from fcamlib import estimate, provenance, running
 from fcamlib.cli import main
-from fcamlib.config import Grid, Run
+from fcamlib.config import CaptionGrid, Grid, Run
 from fcamlib.errors import UserError
 from fcamlib.estimate import duration
 from fcamlib.store import Result
@@ -91,6 +91,8 @@ def test_the_list_shows_each_time_the_total_and_how_it_came_about(monkeypatch: p
     *runs, closing = listed(*options, "--list")
     assert runs == [f"{soft.name}  to do", f"{lvml.name}  to do"]
     assert closing == f"2 run(s) {advice} times them."
+    *_, closing = estimate.listing(CaptionGrid.of({"paradigms": "soft"}).configs(), timed=False)
+    assert closing == f"1 run(s) cannot be timed: no similar run is stored for this hardware ({HERE})."
     monkeypatch.setattr(
         estimate.store, "every", lambda recorded=False: [] if recorded else [stored(soft, {0: [600.0]})]
     )

@@ -16,14 +16,14 @@ from torch import nn
 from toys import BATCH, FLOAT64, N_TRAIN, D, K, bits, changed, linear, phase, toy_task, untimed, with_bank
 
 from fcamlib import checkpoint as checkpoints
-from fcamlib import training
-from fcamlib.config import Phase, Training
+from fcamlib import running, store, training
+from fcamlib.config import Grid, Phase, Training
 from fcamlib.data.sdc import Bank, SDCTask
 from fcamlib.errors import DivergenceError
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network
-from fcamlib.numerics import Numerics, reproducible
+from fcamlib.numerics import Numerics
 from fcamlib.paradigms import PAPER
 from fcamlib.training import FitState, fit
 
@@ -39,7 +39,7 @@ def trained(
 ) -> tuple[FCAM, FitState, list[checkpoints.Row]]:
     model = model or linear()
     rows: list[checkpoints.Row] = []
-    return model, fit(model, task, phases, config, seed, on_epoch=rows.append), rows
+    return model, fit(model, task, phases, config, seed, on_epoch=lambda _, row: rows.append(row)), rows
 
 
 def weights(model: FCAM) -> Arrays:
@@ -250,7 +250,7 @@ def test_diverged_candidate_loses_and_is_reported(task: SDCTask) -> None:
     assert (failed["failure"], failed["chosen"], failed["epochs"]) == (sentence, False, 1)
     assert (failed["validation_accuracy"], failed["validation_loss"]) == (None, None)
     assert (chosen["failure"], chosen["chosen"], chosen["epochs"]) == ("", True, 3)
-    assert len(rows) == 4  # the failed one is not trained on
+    assert rows == result.history
     assert all(np.isfinite([v for v in row.values() if isinstance(v, float)]).all() for row in result.history)
     with pytest.raises(DivergenceError, match=f"^{re.escape(sentence)}$"):
         trained(task, phase("hard", rates=(1e308, 1.5e308)))
@@ -271,16 +271,24 @@ def test_next_best_takes_over_where_the_best_diverges_late(task: SDCTask, monkey
     assert {row["learning_rate"] for row in result.history} == {0.01}
 
 
-def test_tfloat32_is_float32_on_a_cpu_and_leaves_torch_as_it_was(task: SDCTask) -> None:
-    results = []
+def test_tfloat32_is_float32_on_a_cpu_serves_training_and_evaluation_and_leaves_torch_as_it_was(
+    task: SDCTask, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    histories = []
     for precision in ("float32", "tfloat32"):
         config = Training.model_validate({"batch_size": BATCH, "precision": precision, "device": "cpu"})
-        results.append(untimed(trained(task, phase("hard", 2), config=config, model=linear().float())[1].history))
-    assert results[0] == results[1]
-    before = torch.backends.cuda.matmul.allow_tf32
-    with reproducible(1, tf32=not before):
-        assert torch.backends.cuda.matmul.allow_tf32 is not before
-    assert torch.backends.cuda.matmul.allow_tf32 is before
+        histories.append(untimed(trained(task, phase("hard", 2), config=config, model=linear().float())[1].history))
+    assert histories[0] == histories[1]
+    before, seen = torch.backends.cuda.matmul.allow_tf32, []
+
+    def watched(*given: Any, **named: Any) -> Any:
+        seen.append(torch.backends.cuda.matmul.allow_tf32)
+        return evaluate(*given, **named)
+
+    monkeypatch.setattr(running, "evaluate", watched)
+    sizes = {"num_train": 8, "num_validation": 4, "num_test": 4, "epochs": 1, "paradigms": "soft"}
+    store.get(Grid.of({**sizes, "precision": "tfloat32", "device": "cpu"}).configs()[0])
+    assert seen == [True] * 3 and torch.backends.cuda.matmul.allow_tf32 is before
 
 
 def test_bfloat16_trains_float32_weights_to_nearly_the_same(task: SDCTask) -> None:
@@ -346,7 +354,7 @@ def test_resumed_equals_uninterrupted_from_every_point(
 
     uninterrupted, result, rows = trained(task, *schedule, config=config, model=copy.deepcopy(initial))
     with monkeypatch.context() as patched:
-        patched.setattr(training, "CHECKPOINT_SECONDS", -1.0)  # after every epoch and every change
+        patched.setenv("FCAM_CHECKPOINT_SECONDS", "-1")  # after every epoch and every change
         patched.setattr(checkpoints, "save", save)
         fit(copy.deepcopy(initial), task, schedule, config, SEED, tmp_path / "checkpoint")
     assert len(stops) > len(rows)
@@ -365,7 +373,7 @@ def test_checkpoint_that_is_damaged_or_of_another_training_is_reported_and_costs
     task: SDCTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Damaged; or whole, but of something else, of another schedule, or of another network."""
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setenv("FCAM_CHECKPOINT_SECONDS", "-1")
     checkpoint, schedule = tmp_path / "checkpoint", (phase("soft", 2, (0.1,)),)
 
     def fitted(content: bytes) -> list[bytes]:

@@ -37,7 +37,7 @@ KEPT = ["loss", "accuracy", "focus_accuracy", "saif"]
 
 def courses(setting: dict[str, Any]) -> dict[str, Trajectory]:
     """Paradigm -> trajectory of training with the attention on all test mosaics."""
-    return {run.paradigm: trajectory(run, run.data.num_test) for run in Grid.of(setting).configs()}
+    return {run.paradigm: trajectory(run) for run in Grid.of(setting).configs()}
 
 
 def plane_data(found: dict[str, Trajectory]) -> dict[str, Any]:

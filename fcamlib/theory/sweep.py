@@ -209,5 +209,5 @@ def train_jointly(
     note(model, {"epoch": 0})
     phase = Phase(paradigm=paradigm, epochs=epochs, learning_rates=(learning_rate,), momentum=momentum)
     training = Training(batch_size=batch_size, precision="float64", device="cpu", evaluate_every=epochs)
-    fit(model, task, (phase,), training, seed, on_model=note)
+    fit(model, task, (phase,), training, seed, on_epoch=note)
     return pd.DataFrame(rows)
