@@ -13,10 +13,9 @@ from typing import Any
 from unittest.mock import Mock
 
 import click
-import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from PIL import Image
+from toys import RINGS
 
 from fcamlib import cli, store
 from fcamlib.cli import main
@@ -57,19 +56,6 @@ def refused(result: Result, status: int = 2) -> str:
     return line.removeprefix("fcam: ")
 
 
-def pictures(root: Path, size: int = 40, classes: tuple[str, ...] = ("cat", "dog", "hill", "sea")) -> Path:
-    """Pictures of one colour a class, with noise."""
-    draws = np.random.default_rng(1)
-    for split, number in (("train", 6), ("test", 3)):
-        for level, name in enumerate(classes):
-            (root / split / name).mkdir(parents=True)
-            for index in range(number):
-                noise = draws.integers(0, 40, (size, size, 3))
-                picture = Image.fromarray((noise + 50 * level).astype(np.uint8))
-                picture.save(root / split / name / f"{index}.png")
-    return root
-
-
 def test_help_names_every_option_of_every_command() -> None:
     overview = fcam("--help").stdout
     assert "FCAM_DATA" in overview and "FCAM_RESULTS" in overview and "FCAM_FIGURES" in overview
@@ -107,10 +93,9 @@ def test_help_of_run_has_every_parameter_with_its_meaning_and_default() -> None:
     assert max(map(len, fcam("run", "--help").stdout.splitlines())) <= 80
 
 
-def test_own_pictures_in_a_folder_with_a_blank_are_trained_on_and_stored(tmp_path: Path) -> None:
-    pictures(tmp_path / "data" / "my pictures")
-    arguments = ["--dataset", "folder:my pictures", "--foreground", "cat,dog", "--paradigm", "soft", *SMALL_OPTIONS]
-    first = fcam("run", *arguments)
+def test_a_run_is_printed_in_words_or_as_json_from_the_store_unless_fresh(tmp_path: Path) -> None:
+    arguments = ["run", "--paradigm", "soft", *SMALL_OPTIONS]
+    first = fcam(*arguments)
     (stored,) = store.every(Run)
     test = stored.summary["splits"]["test"]
     assert first.exit_code == 0 and first.stderr == "", first.output
@@ -118,11 +103,12 @@ def test_own_pictures_in_a_folder_with_a_blank_are_trained_on_and_stored(tmp_pat
         f"{stored.folder.name}: test accuracy {test['accuracy']:.3f}, focus accuracy {test['focus_accuracy']:.3f}, "
         f"SAIF {test['saif']:.3f} (n = 32), in {tmp_path / 'results' / stored.folder.name}\n"
     )
-    assert getattr(stored.config.data, "foreground", None) == ("cat", "dog") and stored.config.model.focus == "cifar10"
-    again = fcam("run", "--json", *arguments)
-    answer = json.loads(again.stdout)
+    written = (stored.folder / "summary.json").stat().st_mtime_ns
+    answer = json.loads(fcam(*arguments, "--json").stdout)
     assert answer.pop("name") == stored.folder.name and answer.pop("folder") == str(stored.folder)
-    assert answer == stored.summary
+    assert answer == stored.summary and (stored.folder / "summary.json").stat().st_mtime_ns == written
+    assert fcam(*arguments, "--fresh").stdout == first.stdout
+    assert (stored.folder / "summary.json").stat().st_mtime_ns != written
 
 
 def test_a_config_file_in_place_of_options_computes_that_run(tmp_path: Path) -> None:
@@ -134,27 +120,10 @@ def test_a_config_file_in_place_of_options_computes_that_run(tmp_path: Path) -> 
     both = fcam("run", "--config", "one.json", "--config", "other.json").stdout.splitlines()
     assert [line.split(":")[0] for line in both] == [config.name, other.name]
     assert {r.folder.name for r in store.every(Run)} == {config.name, other.name}
-    (tmp_path / "none.json").write_text("{}")
-    for given, said in (
-        (["one.json", "--seed", "1"], "--config and --seed exclude each other: give one."),
-        (
-            ["two.json"],
-            "the config 'two.json' cannot be read (No such file or directory): give the config.json of a result.",
-        ),
-        (["none.json"], "the config 'none.json' is not valid: data is missing: add it."),
-    ):
-        assert refused(fcam("run", "--config", *given)).startswith(said)
-
-
-def test_fresh_computes_again(tmp_path: Path) -> None:
-    fcam("run", "--paradigm", "soft", *SMALL_OPTIONS)
-    (stored,) = store.every(Run)
-    before = (stored.folder / "summary.json").stat().st_mtime_ns
-    fcam("run", "--paradigm", "soft", *SMALL_OPTIONS)
-    assert (stored.folder / "summary.json").stat().st_mtime_ns == before
-    fcam("run", "--fresh", "--paradigm", "soft", *SMALL_OPTIONS)
-    assert (stored.folder / "summary.json").stat().st_mtime_ns != before
-    assert store.Result[Any](stored.folder).damage == ""
+    unread = "the config 'two.json' cannot be read (No such file or directory): give the config.json of a result."
+    assert refused(fcam("run", "--config", "two.json")) == unread
+    excluded = refused(fcam("run", "--config", "one.json", "--seed", "1"))
+    assert excluded == "--config and --seed exclude each other: give one."
 
 
 MISTAKES = {
@@ -299,17 +268,6 @@ def test_a_grid_trains_what_is_missing_and_goes_on_where_a_run_diverges(monkeypa
         assert [states[name] for name in names] == expected
     answers = [json.loads(line) for line in fcam(*arguments, "--json").stdout.splitlines()]
     assert [answer["name"] for answer in answers] == names
-
-
-RINGS = """
-from fcamlib.config import Source, register_source
-from fcamlib.config.tasks import Field, Task
-
-class Rings(Task):
-    radius: float = Field(1.0, description="radius of a ring")
-
-register_source("rings", Source(Rings, "rings:task", "rings"))
-"""
 
 
 def test_a_plugin_adds_its_options_and_a_fault_of_it_is_one_sentence(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from toys import RINGS
 
 from fcamlib.cli import config_file
 from fcamlib.config import (
@@ -121,25 +121,6 @@ def test_what_cannot_have_an_effect_is_said(
     assert messages[0].startswith(said) if said else messages == []
 
 
-# source -> parameter -> value where none is given
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "digits": {"foreground": ("0", "1", "2"), "num_train": 2000, "num_validation": 500, "num_test": 2000,
-               "image_size": 8, "batch_size": 64, "precision": "float64", "focus_network": "digits", "background": (),
-               "num_segments": 5, "paper_split": False, "epochs": 20, "learning_rates": (0.05,)},
-    "cifar100": {"focus_network": "cifar100", "num_train": 10_000, "image_size": 32, "precision": "float32",
-                 "batch_size": 256, "epochs": 30, "hard_learning_rates": (0.01,)},
-    "keywords": {"num_train": 500, "max_tokens": 12, "encoder": "embedding", "memory_layout": "contiguous"},
-    "clouds": {"num_segments": 12, "num_features": 10, "batch_size": 50, "focus_network": "mlp", "epochs": 12},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("dataset", DEFAULTS)
-def test_defaults_follow_the_source(dataset: str) -> None:
-    found = Grid.of({"dataset": dataset})
-    values = {**dict(found), **dict(found.task)}
-    assert {name: values[name] for name in DEFAULTS[dataset]} == DEFAULTS[dataset]
-
-
 def test_the_grid_is_every_paradigm_with_every_seed_and_the_hybrid_has_two_phases() -> None:
     configs = Grid.of({"seeds": "3,1", "epochs": 5, "hard_learning_rates": 0.01}).configs()
     names = ("soft", "hard", "lvml", "hybrid")
@@ -172,6 +153,7 @@ NAMES: dict[str, list[str]] = {  # recorded runs carry these hashes: a change of
     "digits": ["m5-n2000-soft-s0-29031f07", "m5-n2000-hard-s0-7e0c33cf", "m5-n2000-lvml-s0-4b1f30a6",
                "m5-n2000-hybrid-s0-05754430"],
     "cifar10": ["m5-n10000-hybrid-s0-578b2c56"],
+    "cifar100": ["m5-n10000-hybrid-s0-a34457d2"],
     "keywords": ["n500-soft-s0-c6d1ae7d", "n500-hybrid-s0-e2e507e1"],
     "motifs": ["m5-n300-soft-s0-80f72437", "m5-n300-lvml-s0-7c51f384"],
     "clouds": ["m12-n400-soft-s0-b4dbc715", "m12-n400-hybrid-s0-54bdd867"],
@@ -197,16 +179,11 @@ def test_every_parameter_counts_in_the_hash() -> None:
     assert Grid.known().keys() - changes.keys() == {"paradigms", "search_epochs"}, "a new parameter needs a value here"
 
 
-def test_configs_cannot_be_changed_or_extended_and_come_back_from_json() -> None:
+def test_configs_come_back_from_json() -> None:
     for dataset, task in (("digits", Mosaics), ("keywords", Text), ("motifs", Series), ("clouds", Bags)):
         config = Grid.of({"dataset": dataset, "paradigms": "hybrid"}).configs()[0]
         again = read(config.model_dump_json().encode())
         assert type(config.data) is task and again == config and {config: "hashable"}[again] == "hashable"
-    for model, field in ((config, "seed"), (config.data, "num_train"), (config.phases[0], "epochs")):
-        with pytest.raises(ValidationError, match="frozen"):
-            setattr(model, field, 5)
-    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
-        Run.model_validate({**config.model_dump(), "note": "mine"})
     assert Model(focus="mlp", classifier="mlp").model_dump() == {"focus": "mlp", "classifier": "mlp"}, "a hash changed"
     values = {"methods": ["soft"], "repeats": 1, "folds": 2, "epochs": 2, "learning_rates": [0.1], "batch_size": 1}
     other = CrossValidation.model_validate({"source": "bags:x.npz", "fingerprint": "1", **values})
@@ -286,24 +263,11 @@ def test_a_wrong_config_file_is_one_sentence(dataset: str, change: Any, sentence
     assert str(caught.value).endswith(".")
 
 
-OUTSIDE = """
-from fcamlib.config import Source, register_source
-from fcamlib.config.tasks import Task
-from pydantic import Field
-
-class Rings(Task):
-    num_train: int = Field(30, ge=1, description="training rings")
-    radius: float = Field(1.0, gt=0, description="radius of a ring")
-
-register_source("rings", Source(Rings, "rings_of_mine:task", "rings", {"epochs": 3}))
-"""
-
-
 def test_a_source_from_outside_has_parameters_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "rings_of_mine.py").write_text(OUTSIDE)
+    (tmp_path / "rings.py").write_text(RINGS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("FCAM_PLUGINS", "rings_of_mine")
+    monkeypatch.setenv("FCAM_PLUGINS", "rings")
     try:
         (config,) = Grid.of({"dataset": "rings", "radius": "2", "paradigms": "soft"}).configs()
         assert (config.data.radius, config.phases[0].epochs) == (2.0, 3)

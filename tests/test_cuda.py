@@ -1,4 +1,4 @@
-"""On a GPU: the numbers of the CPU, the same bits twice, and runs that resume bit for bit."""
+"""On a GPU: the numbers of the CPU, and the same bits twice."""
 
 import pytest
 import torch

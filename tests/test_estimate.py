@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from fcamlib import estimate, provenance, running
+from fcamlib import estimate, running
 from fcamlib.cli import main
 from fcamlib.config import CaptionGrid, Grid, Run
 from fcamlib.errors import UserError
@@ -146,8 +146,3 @@ def test_data_that_are_missing_are_named_and_not_downloaded(tmp_path: Path, monk
     assert closing == (
         f"2 run(s) cannot be timed: dataset='cifar10' is not in '{tmp_path / 'data'}' yet: the first run downloads it."
     )
-
-
-def test_a_run_in_64_bits_uses_the_processor_wherever_it_is() -> None:
-    for changes in ({"device": "cpu"}, {"precision": "float64"}):
-        assert provenance.device_name(config_of("soft", **changes).training) == provenance.cpu_name()

@@ -132,32 +132,6 @@ def test_networks_equal_their_layers_written_out(kind: str, name: str) -> None:
     assert_close(network(hidden), expected.squeeze(1) if kind == "focus" else expected)
 
 
-NEED = "segments of shape {} do not fit the {} networks, which need"
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "sentence"),
-    [
-        (
-            "resnet",
-            PICTURE,
-            "classification_network='resnet' is unknown: choose one of cifar10, cifar100, digits, mlp, ",
-        ),
-        ("cifar10", DIGIT, NEED.format(DIGIT, "CIFAR") + " (3, 32, 32): set "),
-        ("cifar100", DIGIT, NEED.format(DIGIT, "CIFAR") + " (3, 32, 32): set "),
-        ("digits", PICTURE, NEED.format(PICTURE, "digits") + " (1, 8, 8): set "),
-        ("conv1d", (2, 10), NEED.format((2, 10), "conv1d") + " (channels, 11 samples or more): set "),
-    ],
-)
-def test_unknown_names_and_shapes_are_one_sentence(name: str, shape: tuple[int, ...], sentence: str) -> None:
-    for build_one, field in (
-        (lambda: classification_network(name, shape, K, generator()), "classification"),
-        (lambda: focus_network(name, shape, generator()), "focus"),
-    ):
-        with pytest.raises(UserError, match=f"^{re.escape(sentence.replace('classification', field))}"):
-            build_one()
-
-
 NUM_CLASSES = 3
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 
@@ -167,23 +141,32 @@ def model_of(name: str, classifier: str = "") -> FCAM:
     return FCAM(focus, classification_network(classifier or name, DIGIT, NUM_CLASSES, generator(2), torch.float64))
 
 
-FORM = "write KIND:DEPTHxWIDTH, at most 32x9999, optionally followed by :batch or :layer, such as mlp:2x64 or "
+NEED = "segments of shape {} do not fit the {} networks, which need"
+FORM = (
+    "is not understood: write KIND:DEPTHxWIDTH, at most 32x9999, optionally followed by :batch or :layer, such as mlp:"
+)
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "shape", "sentence"),
     [
-        ("mlp:2", f"focus_network='mlp:2' is not understood: {FORM}"),
-        ("mlp:33x1", f"focus_network='mlp:33x1' is not understood: {FORM}"),
-        ("cnn:1x10000", f"focus_network='cnn:1x10000' is not understood: {FORM}"),
-        ("digits:2x3", "focus_network='digits:2x3' is unknown: choose one of cifar10, cifar100, digits, mlp, linear, "),
-        ("cnn:4x2", "'cnn:4x2' halves pictures 4 times, but 8 x 8 pixels allow only 3: choose a smaller depth."),
-        ("cnn:1x2", "'cnn:1x2' needs pictures, but the segments have shape (100,): choose mlp:DEPTHxWIDTH."),
+        ("resnet", PICTURE, "focus_network='resnet' is unknown: choose one of cifar10, cifar100, digits, mlp, "),
+        ("digits:2x3", DIGIT, "focus_network='digits:2x3' is unknown: choose one of cifar10, cifar100, digits, mlp, "),
+        ("cifar10", DIGIT, NEED.format(DIGIT, "CIFAR") + " (3, 32, 32): set "),
+        ("digits", PICTURE, NEED.format(PICTURE, "digits") + " (1, 8, 8): set "),
+        ("conv1d", (2, 10), NEED.format((2, 10), "conv1d") + " (channels, 11 samples or more): set "),
+        ("mlp:2", DIGIT, f"focus_network='mlp:2' {FORM}"),
+        ("mlp:33x1", DIGIT, f"focus_network='mlp:33x1' {FORM}"),
+        ("cnn:1x10000", DIGIT, f"focus_network='cnn:1x10000' {FORM}"),
+        ("cnn:4x2", DIGIT, "'cnn:4x2' halves pictures 4 times, but 8 x 8 pixels allow only 3: choose a smaller depth."),
+        ("cnn:1x2", (100,), "'cnn:1x2' needs pictures, but the segments have shape (100,): choose mlp:DEPTHxWIDTH."),
     ],
 )
-def test_wrong_names_are_one_sentence(name: str, sentence: str) -> None:
+def test_wrong_names_and_shapes_are_one_sentence(name: str, shape: tuple[int, ...], sentence: str) -> None:
     with pytest.raises(UserError, match=f"^{re.escape(sentence)}"):
-        focus_network(name, (100,) if name == "cnn:1x2" else DIGIT, generator())
+        focus_network(name, shape, generator())
+    with pytest.raises(UserError, match=f"^{re.escape(sentence.replace('focus', 'classification'))}"):
+        classification_network(name, shape, K, generator())
 
 
 def by_hand(network: nn.Module, shape: NetworkShape, values: Tensor) -> Tensor:

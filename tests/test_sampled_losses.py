@@ -93,14 +93,6 @@ def test_baseline_is_the_mean_of_the_others_so_that_a_shift_of_all_losses_steers
     assert_close(shifted, gradient)
 
 
-def test_segments_are_drawn_by_their_weights_and_padding_never() -> None:
-    log_alpha = torch.tensor([[0.5, 0.2, 0.3, 0.0]]).log()
-    drawn = sample_segments(log_alpha.expand(100, 4), 200, seeded())
-    share = drawn.flatten().bincount(minlength=4) / drawn.numel()
-    assert share[3] == 0
-    assert (share - log_alpha[0].exp()).abs().max() < 4 * (0.25 / drawn.numel()) ** 0.5
-
-
 @pytest.mark.parametrize("temperature", [0.3, 1.0])
 def test_straight_through_draws_like_attention_and_its_gradient_is_biased(
     problem: dict[str, Tensor], temperature: float

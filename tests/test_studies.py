@@ -122,8 +122,6 @@ def test_the_command_trains_lists_and_prints(results: Path) -> None:
     for name, given in STUDIES.items():
         listed = CliRunner().invoke(main, ["study", name, "--list"]).output
         assert listed.startswith(f"{StudyGrid.of(given).config().name}  ")
-    refused = CliRunner().invoke(main, ["study", "--focus-networks", "mlp:9"])
-    assert refused.exit_code == 2 and refused.output.count("\n") == 1 and "Traceback" not in refused.output
 
 
 def made_up(gain: float = 0.1, loss: float = 0.0) -> pd.DataFrame:
@@ -265,22 +263,15 @@ def command(source: str, *options: str) -> Any:
     return CliRunner().invoke(main, ["crossval", "--dataset", source, *OPTIONS, *options])
 
 
-def test_the_command_shows_the_table_and_a_recorded_result_holds_no_path(source: str, tmp_path: Path) -> None:
+def test_the_command_shows_the_table(source: str) -> None:
     first = command(source)
     assert re.search(r"^SA +2 +\d\.\d{3} ± ", first.stdout, re.MULTILINE) and first.stderr == ""
     (stored,) = store.every(CrossValidation)
     rows = stored.history
     assert len(rows) == 2 * 3 * 2 and (rows["n"] == 8).all() and rows["accuracy"].mean() > 0.8, "the task is easy"
     assert not rows.duplicated(["repeat", "fold", "method"]).any()
-    assert CliRunner().invoke(main, ["record", stored.folder.name]).exit_code == 0
-    (kept,) = store.every(CrossValidation, recorded=True)
-    assert kept.config.source == "bags:mine.npz" and kept.config.digest == stored.config.digest
-    for file in kept.folder.iterdir():
-        assert str(tmp_path).encode() not in file.read_bytes()
-    again = command(source)
-    assert again.stderr == "" and str(kept.folder) in again.stdout, "the recorded result answers"
-    summary = json.loads((kept.folder / "summary.json").read_text())
-    assert summary["title"] == "mine" and summary["provenance"]["train_seconds"] > 0
+    assert stored.summary["title"] == "mine" and stored.summary["provenance"]["train_seconds"] > 0
+    assert command(source).stdout == first.stdout
 
 
 def test_wrong_parameters_of_folds_are_one_sentence(source: str) -> None:

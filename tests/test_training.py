@@ -396,13 +396,3 @@ def test_checkpoint_that_is_damaged_or_of_another_training_is_reported_and_costs
         caplog.clear()
         assert fitted(content) == expected
         assert caplog.messages == [told]
-
-
-def test_any_nested_state_comes_back(tmp_path: Path) -> None:
-    plain = {"numbers": [1, 2.5, None, True, ("x", -float("inf"))], "slots": {3: {}, 0: []}}
-    weight = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(1)).bfloat16()
-    checkpoints.save(tmp_path / "state", plain | {"w/b": weight.mT, "w": {"b": torch.arange(7)}})
-    found = checkpoints.load(tmp_path / "state")
-    assert torch.equal(found.pop("w/b"), weight.mT) and torch.equal(found.pop("w")["b"], torch.arange(7))
-    assert found == plain
-    assert checkpoints.load(tmp_path / "absent") is None

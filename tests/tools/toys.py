@@ -14,6 +14,16 @@ from fcamlib.data.sdc import Bank, SDCData, SDCTask
 from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network, focus_network
 
+RINGS = """
+from fcamlib.config import Source, register_source
+from fcamlib.config.tasks import Field, Task
+
+class Rings(Task):
+    num_train: int = Field(30, ge=1, description="training rings")
+    radius: float = Field(1.0, gt=0, description="radius of a ring")
+
+register_source("rings", Source(Rings, "rings:task", "rings", {"epochs": 3}))
+"""  # a plug-in
 M, K, D, N_TRAIN, BATCH = 3, 5, 7, 21, 8  # the last batch of an epoch has 5 instances
 FLOAT64 = Training(batch_size=BATCH, precision="float64", device="cpu")
 
