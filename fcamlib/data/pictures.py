@@ -68,7 +68,7 @@ def source_title(source: str) -> str:
 
 @lru_cache(maxsize=2)
 def load_pictures(source: str, image_size: int, fingerprint: str = "") -> Pictures:
-    """The base pictures of `source`, those of a folder resized to `image_size`; another `fingerprint` is read anew."""
+    """The base pictures of `source`, those of a folder resized to `image_size`; another `fingerprint` is read again."""
     if source.startswith("folder:"):
         return _folder(source, image_size)
     pictures = _digits() if source == "digits" else _cifar(source)
