@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from fcamlib.data.sdc import SDCData
+from fcamlib.data.sdc import SDCData, distinct
 from fcamlib.errors import DataError
 from fcamlib.fcam import weighted_sum
 from fcamlib.numerics import Numerics
@@ -67,19 +67,14 @@ class FixedFocusData:
         ])  # fmt: skip
 
     def segments(self, index: Int[Tensor, "R B"]) -> tuple[Float[Tensor, "R N ..."], Int[Tensor, "R B M"]]:
-        """Distinct segments of some instances of each seed, padded with zeros, and the index of each place in them."""
+        """Distinct segments of some instances of each seed, padded with zeros, and their places."""
         rows, places = zip(*(self._rows(split, i) for split, i in zip(self.splits, index, strict=True)), strict=True)
         return nn.utils.rnn.pad_sequence(list(rows), batch_first=True), torch.stack(places)
 
     def _rows(self, split: SDCData, index: Int[Tensor, " B"]) -> tuple[Float[Tensor, "N ..."], Int[Tensor, "B M"]]:
-        """Distinct segments of some instances, found by marking the bank, which is faster than sorting."""
-        chosen = split.segments[index]
-        occurs = torch.zeros(len(split.bank.values), dtype=torch.bool, device=index.device)
-        occurs[chosen.flatten()] = True
-        rows = occurs.nonzero()[:, 0]
-        place = torch.empty(len(occurs), dtype=torch.int64, device=index.device)
-        place[rows] = torch.arange(len(rows), device=index.device)
-        return split.bank.rows(rows, self.numerics.dtype), place[chosen]
+        """Distinct segments of some instances, and the index of each place in them."""
+        rows, places = distinct(split.segments[index])
+        return split.bank.rows(rows, self.numerics.dtype), places
 
 
 def _even_weights(split: SDCData, dtype: torch.dtype) -> tuple[Float[Tensor, "n M"], Float[Tensor, "n M"]]:

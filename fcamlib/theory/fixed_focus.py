@@ -107,8 +107,7 @@ def margin(paradigm: str, alpha: Values, t: Values, num_classes: Values) -> Arra
     Solved with the Wright omega function (SA, HA) or a bracketed root search. Source: this project's derivation.
     """
     law, classes = entry(LAWS, paradigm), numbers("num_classes", num_classes, 2, whole=True)
-    alpha, t, n = np.broadcast_arrays(numbers("alpha", alpha, 0, 1), numbers("t", t, 0), classes - 1.0)
-    return law.margin(alpha, t, n)
+    return law.margin(*np.broadcast_arrays(numbers("alpha", alpha, 0, 1), numbers("t", t, 0), classes - 1.0))
 
 
 def loss(paradigm: str, alpha: Values, t: Values, num_classes: Values) -> Array:
@@ -125,16 +124,11 @@ def incentive(paradigm: str, alpha: Values, t: Values, num_classes: Values) -> A
 
     SA: $\mu N/(e^{\alpha\mu} + N)$; HA: $\log(C\beta)$; LVML: $(\beta - 1/C)/Z$.
     """
-    return incentive_at(paradigm, margin(paradigm, alpha, t, num_classes), alpha, num_classes)
+    mu = margin(paradigm, alpha, t, num_classes)
+    return LAWS[paradigm].pull(np, mu, np.asarray(alpha), np.asarray(num_classes) - 1.0)[1]
 
 
 def loss_at(paradigm: str, mu: Values, alpha: Values, num_classes: Values) -> Array:
     """The loss at a margin and an attention weight (G3), without validation of inputs."""
     mu, alpha, classes = (np.asarray(value, dtype=np.float64) for value in (mu, alpha, num_classes))
     return entry(LAWS, paradigm).loss(mu, alpha, classes - 1.0)
-
-
-def incentive_at(paradigm: str, mu: Values, alpha: Values, num_classes: Values) -> Array:
-    """The incentive of a classification model with margin mu at attention alpha (F5), without validation of inputs."""
-    mu, alpha, classes = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (mu, alpha, num_classes)))
-    return entry(LAWS, paradigm).pull(np, mu, alpha, classes - 1.0)[1]

@@ -13,8 +13,8 @@ in addition,
 | `switch` | $t_0$                                               | time at which the hybrid switches to HA        |
 | `start`  | $(\mu_0, \nu_0)$                                    | starting point of a curve                      |
 
-`phase_curve` and `time_along` are exact and independent of `trajectory` and `hybrid`, which solve the differential
-equations. None overflows for m, C up to 1e6 and t up to 1e12.
+`phase_curve` is exact and independent of `trajectory` and `hybrid`, which solve the differential equations. None
+overflows for m, C up to 1e6 and t up to 1e12.
 
 The hybrid's flow is SA's (G4) until $t_0$ and HA's (G5) afterwards. At equal margin its focus is never better than
 HA's, and worse the later it switches (G20); its advantage is time, since SA's margin never grows more slowly than HA's.
@@ -40,22 +40,19 @@ from fcamlib.theory.fixed_focus import LAWS, loss_at
 from fcamlib.theory.special import (
     Array,
     Values,
-    attention,
+    complement,
     entry,
     exp_remainder,
     hard_integral,
-    inattention,
     invert_exp_linear,
     numbers,
-    true_probability,
+    probability,
 )
 
 RTOL = 1e-11  # relative tolerance of the solver
 ATOL = 1e-13  # absolute tolerance of the solver
 MAX_STEPS = 100_000  # of the solver between two times
 MAX_MU = 600.0  # above it e^mu overflows
-PANEL = 0.1  # greatest width in mu of a panel of the quadrature
-NODES = 10  # of the Gauss-Legendre rule in each panel
 Vector = NDArray[np.float64]
 Point = tuple[int | float, int | float]  # mu, nu
 
@@ -65,8 +62,6 @@ class Trajectory:
     """A paradigm's flow at given times; all arrays have the shape (T,)."""
 
     paradigm: str
-    num_segments: int
-    num_classes: int
     times: Float64[np.ndarray, " T"]
     mu: Float64[np.ndarray, " T"]
     nu: Float64[np.ndarray, " T"]
@@ -94,9 +89,9 @@ def derivatives(
     Source: arXiv 2307.13421, sec. 4.
     """
     law, m, classes = entry(LAWS, paradigm), *_counts(num_segments, num_classes)
-    mu, alpha = np.asarray(mu, dtype=np.float64), attention(nu, m)
+    mu, alpha = np.asarray(mu, dtype=np.float64), probability(nu, m)
     speed, incentive = law.pull(np, mu, alpha, classes - 1.0)
-    return speed, alpha * inattention(nu, m) / classes * incentive
+    return speed, alpha * complement(nu, m) / classes * incentive
 
 
 def trajectory(paradigm: str, num_segments: int | float, num_classes: int | float, times: Values) -> Trajectory:
@@ -110,7 +105,7 @@ def trajectory(paradigm: str, num_segments: int | float, num_classes: int | floa
     entry(LAWS, paradigm)
     (m, classes), asked = map(float, _counts(num_segments, num_classes)), _ascending(times)
     mu, nu = _solved(paradigm, m, classes, asked)
-    return _described(paradigm, m, classes, asked, mu, nu, loss_at(paradigm, mu, attention(nu, m), classes))
+    return _described(paradigm, m, classes, asked, mu, nu, loss_at(paradigm, mu, probability(nu, m), classes))
 
 
 def hybrid(num_segments: int | float, num_classes: int | float, times: Values, switch: int | float) -> Trajectory:
@@ -121,7 +116,7 @@ def hybrid(num_segments: int | float, num_classes: int | float, times: Values, s
     first = _solved("soft", m, classes, np.append(asked[early], turn))
     second = _solved("hard", m, classes, asked[~early], turn, (first[0, -1], first[1, -1]))
     mu, nu = np.concatenate([first[:, :-1], second], axis=1)
-    alpha = attention(nu, m)
+    alpha = probability(nu, m)
     loss = np.where(early, loss_at("soft", mu, alpha, classes), loss_at("hard", mu, alpha, classes))
     return _described("hybrid", m, classes, asked, mu, nu, loss)
 
@@ -193,8 +188,8 @@ def _system(paradigm: str, m: float, classes: float) -> Callable[[float, Vector]
 def _described(
     paradigm: str, m: float, classes: float, times: Vector, mu: Vector, nu: Vector, loss: Array
 ) -> Trajectory:
-    alpha, beta = np.asarray(attention(nu, m)), np.asarray(true_probability(mu, classes))
-    return Trajectory(paradigm, int(m), int(classes), times, mu, nu, alpha, beta, np.asarray(loss))
+    alpha, beta = np.asarray(probability(nu, m)), np.asarray(probability(mu, classes))
+    return Trajectory(paradigm, times, mu, nu, alpha, beta, np.asarray(loss))
 
 
 def _soft_integral(mu: Array, classes: Array) -> Array:
@@ -228,31 +223,6 @@ def phase_curve(
     return invert_exp_linear(m - 1.0, (m - 1.0) * (np.maximum(rise, 0.0) + risen) + np.expm1(risen))
 
 
-def time_along(
-    paradigm: str, mu: Values, num_segments: int | float, num_classes: int | float, start: Point = (0.0, 0.0)
-) -> Array:
-    r"""The time from `start` to each mu, by quadrature along the phase curve (G12): $\int_{\mu_0}^\mu ds/\mu'$.
-
-    A Gauss-Legendre rule with 10 nodes in panels of at most 0.1; mu, as for `phase_curve`, can be in any order.
-
-    Source: this project's derivation.
-    """
-    m, classes = _counts(num_segments, num_classes)
-    mu = np.asarray(numbers("mu", mu, start[0], MAX_MU))
-    asked, places = np.unique(np.append(mu.ravel(), start[0]), return_inverse=True)  # ascending, from the start
-    panels = np.maximum(np.ceil(np.diff(asked) / PANEL), 1.0).astype(np.int64)
-    places_within = np.arange(panels.sum()) - np.repeat(np.cumsum(panels) - panels, panels)
-    widths = np.repeat(np.diff(asked) / panels, panels)
-    starts = np.repeat(asked[:-1], panels) + widths * places_within
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    s = starts[:, None] + widths[:, None] * (nodes + 1.0) / 2.0  # (panels, nodes)
-    alpha = attention(phase_curve(paradigm, s, m, classes, start), m)
-    pieces = widths / 2.0 * (1.0 / LAWS[paradigm].pull(np, s, alpha, classes - 1.0)[0] @ weights)
-    passed = np.concatenate([[0.0], np.cumsum(pieces)])
-    ends = np.concatenate([[0], np.cumsum(panels)])
-    return passed[ends][places[:-1]].reshape(mu.shape)
-
-
 def rates(paradigm: str, mu: Values, nu: Values, num_segments: Values, num_classes: Values) -> tuple[Array, Array]:
     r"""Speeds of mu and nu relative to hard attention's at the same (mu, nu) (G14), mu from 0 to 600; 1 at mu = 0.
 
@@ -262,7 +232,7 @@ def rates(paradigm: str, mu: Values, nu: Values, num_segments: Values, num_class
     Source: this project's derivation.
     """
     law, (m, classes) = entry(LAWS, paradigm), _counts(num_segments, num_classes)
-    mu, alpha, n = np.broadcast_arrays(numbers("mu", mu, 0, MAX_MU), attention(nu, m), classes - 1.0)
+    mu, alpha, n = np.broadcast_arrays(numbers("mu", mu, 0, MAX_MU), probability(nu, m), classes - 1.0)
     speed, incentive = law.pull(np, mu, alpha, n)
     speed_of_hard, of_hard = LAWS["hard"].pull(np, mu, alpha, n)
     return speed / speed_of_hard, np.divide(incentive, of_hard, out=np.ones_like(alpha), where=of_hard > 0)

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import spence, wrightomega
+from scipy.special import hyp1f1, spence, wrightomega
 
 from fcamlib.errors import UserError
 
@@ -73,20 +73,15 @@ def invert_exp_linear(n: Values, y: Values) -> Array:
     return x
 
 
-def attention(nu: Values, num_segments: Values) -> Array:
-    r"""The foreground's attention weight $\alpha = e^\nu / (e^\nu + m - 1)$ (G2)."""
-    return 1.0 / (1.0 + (np.asarray(num_segments) - 1.0) * np.exp(-np.asarray(nu)))
+def probability(logit: Values, number: Values) -> Array:
+    r"""Softmax of one logit beside `number` - 1 zeros: $\alpha$ from nu and m, $\beta$ from mu and C (G2)."""
+    return 1.0 / (1.0 + (np.asarray(number) - 1.0) * np.exp(-np.asarray(logit)))
 
 
-def inattention(nu: Values, num_segments: Values) -> Array:
-    r"""The total attention weight of the background, $1 - \alpha$, to full relative accuracy (G2)."""
-    decay = (np.asarray(num_segments) - 1.0) * np.exp(-np.asarray(nu))
+def complement(logit: Values, number: Values) -> Array:
+    """1 minus `probability`, to full relative accuracy: the background's attention, the wrong classes' probability."""
+    decay = (np.asarray(number) - 1.0) * np.exp(-np.asarray(logit))
     return decay / (1.0 + decay)
-
-
-def true_probability(mu: Values, num_classes: Values) -> Array:
-    r"""The true class's probability $\beta = e^\mu / (e^\mu + N)$ (G2)."""
-    return 1.0 / (1.0 + (np.asarray(num_classes) - 1.0) * np.exp(-np.asarray(mu)))
 
 
 def log_gain(mu: Values, num_classes: Values) -> Array:
@@ -102,13 +97,9 @@ def gain(mu: Values, num_classes: Values) -> Array:
 
 
 def exp_remainder(x: Values) -> Array:
-    r"""$e^x - 1 - x$, by its series if the difference cancels."""
+    r"""$e^x - 1 - x = \frac{x^2}{2}\, {}_1F_1(1; 3; x)$ without cancellation."""
     x = np.asarray(x, dtype=np.float64)
-    small = np.where(np.abs(x) < 0.5, x, 0.0)
-    series = np.zeros_like(small)
-    for order in range(16, 1, -1):  # Horner: x^2/2 (1 + x/3 (1 + x/4 (...)))
-        series = (1.0 + series) * small / order
-    return np.where(np.abs(x) < 0.5, series * small, np.expm1(x) - x)
+    return x**2 / 2.0 * hyp1f1(1.0, 3.0, x)
 
 
 def hard_integral(mu: Values, num_classes: Values) -> Array:

@@ -86,11 +86,11 @@ class Trainer:
         self.title = tasks[0].title
         self.data = FixedFocusData([data.splits["train"] for data in tasks], self.numerics)
         networks = [initial_network(config, *each, self.numerics) for each in zip(tasks, config.seeds, strict=True)]
+        segments = len(config.seeds) * config.training.batch_size * self.data.num_segments
+        at_once = self.numerics.rows_at_once(BYTES * segments * math.prod(tasks[0].bank.segment_shape))
         self.ensembles: list[Ensemble] = []
         for name in config.paradigms:
             members = [member for member in members_of(config) if member.paradigm == name]
-            segments = len(config.seeds) * config.training.batch_size * self.data.num_segments
-            at_once = self.numerics.rows_at_once(BYTES * segments * math.prod(tasks[0].bank.segment_shape))
             for start in range(0, len(members), at_once):
                 group = members[start : start + at_once]
                 self.ensembles.append(ENSEMBLES[name](networks, group, config.momentum))

@@ -27,15 +27,15 @@ Setting = tuple[int, int, float]  # segments, classes and end time
 def setting_title(setting: Setting) -> str:
     """Segments, classes and end time as a title for figures and tables."""
     m, classes, time = setting
-    return f"m = {m:,}, C = {classes:,}, t to {time:,.0f}"
+    return f"m = {m:,}, C = {classes:,}, t to {int(time) if time == int(time) else time:,}"
 
 
-def flow_frame(settings: Sequence[Setting], points: int = POINTS) -> pd.DataFrame:
+def flow_frame(settings: Sequence[Setting]) -> pd.DataFrame:
     """The gradient flow of each setting at equal time steps: setting, paradigm, m, C, time, mu, nu, alpha, loss."""
     parts = []
-    for setting, paradigm in product(settings, PARADIGMS):
+    for setting, paradigm in product(dict.fromkeys(settings), PARADIGMS):
         m, classes, end = setting
-        path = flow.trajectory(paradigm, m, classes, np.linspace(0.0, end, points + 1))
+        path = flow.trajectory(paradigm, m, classes, np.linspace(0.0, end, POINTS + 1))
         columns = {"time": path.times, "mu": path.mu, "nu": path.nu, "alpha": path.alpha, "loss": path.loss}
         named = {"setting": setting_title(setting), "paradigm": paradigm, "num_segments": m, "num_classes": classes}
         parts.append(pd.DataFrame(columns | named))
@@ -89,8 +89,8 @@ def curvature_frame(paths: pd.DataFrame) -> pd.DataFrame:
     parts = []
     for (_, paradigm), rows in paths[paths["time"] > 0].groupby(["setting", "paradigm"], sort=False):
         m, classes = int(rows["num_segments"].iloc[0]), int(rows["num_classes"].iloc[0])
-        values = hessian_spectrum(str(paradigm), rows["mu"].to_numpy(), rows["nu"].to_numpy(), m, classes).eigenvalues
-        parts.append(rows.assign(largest=values[:, -1], downward=-values[:, 0]))
+        values = hessian_spectrum(str(paradigm), rows["mu"].to_numpy(), rows["nu"].to_numpy(), m, classes)
+        parts.append(rows.assign(largest=values.max(axis=1), downward=-values.min(axis=1)))
     return pd.concat(parts, ignore_index=True)
 
 
