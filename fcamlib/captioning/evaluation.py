@@ -133,13 +133,14 @@ class CaptionScores:
     """
 
     captions: tuple[tuple[str, ...], ...]  # greedy, one per picture
+    references: tuple[tuple[tuple[str, ...], ...], ...]  # of each picture
     loss: float  # cross-entropy in nats per word of the given captions
     objects: pd.DataFrame  # picture by picture
     phrases: pd.DataFrame  # linked phrases, with `a_z` inside their boxes and `area`
 
-    def summary(self, references: tuple[tuple[tuple[str, ...], ...], ...]) -> dict[str, float]:
+    def summary(self) -> dict[str, float]:
         """Loss, BLEU, and means over phrases and objects, if there are any; SAIF at the threshold 0.3."""
-        measures, found = {"loss": self.loss, **bleu(self.captions, references)}, self.objects
+        measures, found = {"loss": self.loss, **bleu(self.captions, self.references)}, self.objects
         if len(self.phrases):
             measures["phrase_a_z"] = float(self.phrases["a_z"].mean())
             measures["uniform_phrase_a_z"] = float(self.phrases["area"].mean())
@@ -191,7 +192,8 @@ class CaptionEvaluator:
                 captions += [decode(own, self.vocabulary) for own in found.tokens.tolist()]
                 parts.append(self._objects(rows, found))
         phrases = pd.DataFrame({"a_z": phrase_a_z, "area": self.linked.mean(axis=1)})
-        return CaptionScores(tuple(captions), loss, pd.concat(parts, ignore_index=True), phrases)
+        objects = pd.concat(parts, ignore_index=True)
+        return CaptionScores(tuple(captions), self.data.references, loss, objects, phrases)
 
     def greedy(
         self, model: Captioner, paradigm: str, limit: int | None = None

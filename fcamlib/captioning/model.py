@@ -142,16 +142,6 @@ class SmallCNN(nn.Module):
         return self.layers(pictures).flatten(2).transpose(1, 2) + self.place
 
 
-def caption_encoder(config: CaptionModel, segment_shape: tuple[int, ...]) -> tuple[nn.Module, int]:
-    """The encoder for pictures (3, S, S) or frozen features (L, D), and the size D of its regions."""
-    needed = "features" if len(segment_shape) == 2 else "smallcnn"
-    if config.encoder != needed:
-        raise UserError(f"encoder={config.encoder} does not fit data of shape {segment_shape}: choose {needed}.")
-    if needed == "features":
-        return nn.Identity(), segment_shape[1]
-    return SmallCNN(config.region_dim, segment_shape[1]), config.region_dim
-
-
 def num_regions(segment_shape: tuple[int, ...]) -> int:
     """Number L of regions of pictures (3, S, S) under `SmallCNN` or of features (L, D)."""
     return segment_shape[0] if len(segment_shape) == 2 else (segment_shape[-1] // STRIDE) ** 2
@@ -184,7 +174,10 @@ class Captioner(nn.Module):
         self, config: CaptionModel, segment_shape: tuple[int, ...], num_words: int, generator: torch.Generator
     ) -> None:
         super().__init__()
-        self.encoder, region_dim = caption_encoder(config, segment_shape)
+        self.encoder: nn.Module = nn.Identity()
+        region_dim = segment_shape[1]
+        if config.encoder == "smallcnn":
+            self.encoder, region_dim = SmallCNN(config.region_dim, segment_shape[1]), config.region_dim
         self.sees_region = config.state_sees == "region"
         seen_dim = config.embedding_dim + (region_dim if self.sees_region else 0)
         self.embedding = nn.Embedding(num_words, config.embedding_dim)

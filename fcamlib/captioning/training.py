@@ -61,8 +61,7 @@ def compute(
     trainer, switch = CaptionTrainer(config, model, task), {}
     with reproducible(config.training.threads, numerics.tf32):
         if earlier and earlier.config.phases[-1].paradigm != config.phases[-1].paradigm:
-            found = trainer.evaluate()
-            switch = {"switch": {split: own.summary(task.splits[split].references) for split, own in found.items()}}
+            switch = {"switch": {split: found.summary() for split, found in trainer.evaluate().items()}}
         history = pd.DataFrame(trainer.train(scratch / CHECKPOINT, progress))
         scores = trainer.scores or trainer.evaluate()
         examples = _examples(trainer, task)
@@ -78,7 +77,7 @@ def compute(
         "bleu": measuring.bleu_settings(),
         "num_words": len(task.vocabulary),
         "categories": list(task.categories),
-        "splits": {split: _split_summary(own, task, split) for split, own in scores.items()},
+        "splits": {split: _split_summary(own) for split, own in scores.items()},
         **switch,
         "provenance": provenance(numerics) | seconds,
     }
@@ -135,7 +134,7 @@ class CaptionTrainer:
             if epoch + 1 == self.phase.epochs or (epoch + 1) % self.config.training.evaluate_every == 0:
                 self.scores = self.evaluate()
                 for split, scores in self.scores.items():
-                    found = scores.summary(self.evaluators[split].data.references)
+                    found = scores.summary()
                     row |= {f"{split}_{name}": found[name] for name in EPOCH_MEASURES if name in found}
             row["seconds"] = round(time.perf_counter() - began, 3)
             self.rows.append(row)
@@ -212,11 +211,11 @@ class CaptionTrainer:
         self.rows, self.baseline = state["rows"], state["baseline"].to(self.numerics.device)
 
 
-def _split_summary(scores: CaptionScores, task: CaptionTask, split: str) -> dict[str, Any]:
+def _split_summary(scores: CaptionScores) -> dict[str, Any]:
     """Measures of a split, including objects and phrases if there are any."""
-    references, objects = task.splits[split].references, scores.objects
-    measures: dict[str, Any] = {**scores.summary(references), "n": len(references), "n_objects": len(objects)}
-    if (found := measuring.cider(scores.captions, references)) is not None:
+    objects = scores.objects
+    measures: dict[str, Any] = {**scores.summary(), "n": len(scores.captions), "n_objects": len(objects)}
+    if (found := measuring.cider(scores.captions, scores.references)) is not None:
         measures["cider"] = found
     if len(scores.phrases):
         measures["n_phrases"] = len(scores.phrases)

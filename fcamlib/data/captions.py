@@ -116,28 +116,23 @@ def caption_task(config: Scenes | Coco, seed: int, device: torch.device | None =
     """
     if isinstance(config, Scenes):
         official, test, categories = scenes.scene_pictures(config, seed)
-        words_file, extra, title = "", scenes.SHAPE_WORDS, "scenes"
+        named, title = {word: name for name, words in scenes.SHAPE_WORDS.items() for word in words}, "scenes"
     else:
         official, test, categories = coco.coco_pictures(config.source)
-        words_file, extra, title = config.words, {}, coco_title(config)
+        named = category_words(categories, config.words)
+        title = Path(config.source.partition(":")[2]).name or "COCO"  # a user's data are named by their folder
+        title += f" ({ENCODERS[config.features]} features)" if config.features else ""
     pictures = _splits(official, test, config, seed)
     vocabulary = build_vocabulary(chain.from_iterable(p.captions for p in pictures["train"]), config.min_count)
     if len(vocabulary) == len(SPECIAL):
         fault = f"min_count={config.min_count} leaves no words in dataset='{config.source}'"
         raise DataError(f"{fault}, since no word occurs that often in the training captions: give a smaller number.")
-    named = category_words(categories, words_file, extra)
     word_category = torch.tensor([categories.index(named[word]) if word in named else -1 for word in vocabulary])
     splits = {
         split: _data(chosen, _bank(chosen, config, device), vocabulary, config.max_words)
         for split, chosen in pictures.items()
     }
     return CaptionTask(splits, vocabulary, categories, word_category, title)
-
-
-def coco_title(config: Coco) -> str:
-    """Title of the data in figures and tables; a user's data are named by their folder."""
-    path = config.source.partition(":")[2]
-    return (Path(path).name or "COCO") + (f" ({ENCODERS[config.features]} features)" if config.features else "")
 
 
 def _splits(
@@ -196,14 +191,11 @@ def _inside(picture: CocoPicture, boxes: Iterable[Box]) -> list[Box]:
     return [box for box in placed if box is not None]
 
 
-def category_words(
-    categories: Sequence[str], words_file: str = "", extra: Mapping[str, Sequence[str]] | None = None
-) -> dict[str, str]:
-    """Word -> the category that it names, from the built-in table, `extra` (generated data) and a user's file."""
+def category_words(categories: Sequence[str], words_file: str = "") -> dict[str, str]:
+    """Word -> the category that it names, from the built-in table and a user's file."""
     own = {word: name for name in categories for word in own_words(name)}
     built_in = read_yaml(resources.files("fcamlib.data").joinpath(TABLE).read_text("utf-8"))[0]
-    named = {word: name for table in (built_in, extra or {}) for name, words in table.items() for word in words}
-    named = {word: name for word, name in named.items() if name in categories} | own
+    named = {word: name for name, words in built_in.items() if name in categories for word in words} | own
     if words_file:
         named |= _user_words(paths.expanded(words_file), categories, own)
     return {word: name for word, name in named.items() if name != NONE}

@@ -66,9 +66,13 @@ def source_title(source: str) -> str:
     return TITLES.get(portable, portable.removeprefix("folder:"))
 
 
-@lru_cache(maxsize=2)
 def load_pictures(source: str, image_size: int, fingerprint: str = "") -> Pictures:
-    """The base pictures of `source`, those of a folder resized to `image_size`; another `fingerprint` is read again."""
+    """The base pictures of `source`, those of a folder resized to `image_size`; kept until another `fingerprint`."""
+    return _loaded(source, image_size, fingerprint)
+
+
+@lru_cache(maxsize=2)
+def _loaded(source: str, image_size: int, fingerprint: str) -> Pictures:
     if source.startswith("folder:"):
         return _folder(source, image_size)
     pictures = _digits() if source == "digits" else _cifar(source)

@@ -63,12 +63,6 @@ class SDCData:
     foreground: Bool[Tensor, "n M"]  # all False if it is not known; used in measures, never in training
     mask: Bool[Tensor, "n M"] | None = None  # True for real segments; None if no instance is padded
 
-    def __post_init__(self) -> None:
-        if self.segments.numel() == 0:
-            raise ValueError(f"segments of shape {tuple(self.segments.shape)} hold no instances: give at least one.")
-        if len(self.label) != len(self.segments) or self.foreground.shape != self.segments.shape:
-            raise ValueError("segments, label and foreground differ in length: give one row each per instance.")
-
     def __len__(self) -> int:
         return len(self.label)
 
@@ -118,10 +112,12 @@ class SDCTask:
 
     def __post_init__(self) -> None:
         for split, data in self.splits.items():
-            fault = ""
-            if int(data.segments.min()) < 0 or int(data.segments.max()) >= len(data.bank.values):
+            rows, fault = data.segments, ""
+            if rows.numel() == 0 or len(data.label) != len(rows) or data.foreground.shape != rows.shape:
+                fault = "segments, label and foreground need one row per instance, and at least one"
+            elif int(rows.min()) < 0 or int(rows.max()) >= len(data.bank.values):
                 fault = "segments point outside the bank: indices run from 0 to its number of rows minus one"
-            if data.mask is not None and not bool(data.mask.any(dim=1).all()):
+            elif data.mask is not None and not bool(data.mask.any(dim=1).all()):
                 fault = "an instance has no segment: every row of mask needs at least one True"
             if fault:
                 raise DataError(f"{self.title}, {split}: {fault}.")

@@ -177,7 +177,7 @@ def _draw_bags(config: Bags, num_bags: int, generator: np.random.Generator) -> D
     return features.astype(np.float32), sizes, label, foreground
 
 
-def num_repeats_and_folds(source: str, validation_share: float = 0.2) -> tuple[int, int]:
+def num_repeats_and_folds(source: str) -> tuple[int, int]:
     """How many repeated cross-validations a file defines (0: none), and how many folds each has.
 
     The split of every fold is checked, so an invalid file is refused before any training.
@@ -185,14 +185,14 @@ def num_repeats_and_folds(source: str, validation_share: float = 0.2) -> tuple[i
     arrays, names = _checked_bags(source)
     folds = arrays.get("fold", np.arange(NUM_FOLDS)[None])
     for repeat, fold in np.ndindex(len(folds), int(folds.max()) + 1):
-        _split(arrays, names, source, repeat, fold, validation_share)
+        _split(arrays, names, Bags(source=source, repeat=repeat, fold=fold))
     return len(arrays.get("fold", ())), int(folds.max()) + 1
 
 
 def _bags_of_file(config: Bags) -> SDCTask:
     arrays, names = _checked_bags(config.source)
     bag = arrays["bag"]
-    split = _split(arrays, names, config.source, config.repeat, config.fold, config.validation_share)
+    split = _split(arrays, names, config)
     features = standardised(arrays["features"], split[bag] == "train", (0,), config.source)
     foreground = arrays.get("foreground", np.zeros(len(bag), dtype=bool))
     return _task(features, bag, foreground, arrays["label"], split, names, short_source(config.source))
@@ -223,21 +223,20 @@ def _checked_bags(source: str) -> tuple[Arrays, tuple[str, ...]]:
     return arrays, names
 
 
-def _split(
-    arrays: Arrays, names: tuple[str, ...], source: str, repeat: int, fold: int, validation_share: float
-) -> np.ndarray:
+def _split(arrays: Arrays, names: tuple[str, ...], config: Bags) -> np.ndarray:
     """Split of each bag: one fold for testing, a stratified share of the others for validation, the rest to train."""
-    label, folds = arrays["label"], arrays.get("fold")
+    label, folds, source = arrays["label"], arrays.get("fold"), config.source
+    repeat, fold, share = config.repeat, config.fold, config.validation_share
     if folds is not None and repeat >= len(folds):
         raise DataError(f"repeat={repeat} is not in dataset='{source}': choose 0 to {len(folds) - 1}.")
-    if folds is None and len(label) < NUM_FOLDS:
+    of = stratified(label, [1 / NUM_FOLDS] * NUM_FOLDS, seed=repeat) if folds is None else folds[repeat]
+    if fold not in of and folds is None and fold < NUM_FOLDS:
         fault = f"dataset='{source}' has {len(label)} bags, too few for {NUM_FOLDS} folds"
         raise DataError(f"{fault}: give more, or an array 'fold' with fewer.")
-    of = stratified(label, [1 / NUM_FOLDS] * NUM_FOLDS, seed=repeat) if folds is None else folds[repeat]
     if fold not in of:
         known = ", ".join(map(str, np.unique(of)))
         raise DataError(f"fold={fold} has no bag in dataset='{source}', repeat {repeat}: choose one of {known}.")
     others, split = np.flatnonzero(of != fold), np.full(len(label), "test", dtype="<U10")
-    part = stratified(label[others], (1 - validation_share, validation_share), seed=repeat * 1_000 + fold)
+    part = stratified(label[others], (1 - share, share), seed=repeat * 1_000 + fold)
     split[others] = np.array(["train", "validation"])[part]
     return required(split, label, names, source)

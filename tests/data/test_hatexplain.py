@@ -41,7 +41,7 @@ def small() -> tuple[Json, Json]:
         "b": entry("loud bang over there", "ohh", "0110", "0100", "0011"),
         "c": entry("two words", "ohn", "01", "10"),  # no majority
         "d": entry("one more calm day", "nnn"),
-        "e": entry("a b c d e", "oho", "10000", "11000"),
+        "e": entry("a b c d e", "oho", "10000", "11000"),  # of an even number of marks more than half are needed
         "f": entry("quiet", "nno"),
         "g": entry("far away thunder", "hhh", "001", "001", "011"),
         "h": entry("not in the split", "non"),
@@ -52,8 +52,7 @@ def small() -> tuple[Json, Json]:
 def put(folder: Path, posts: Any, divisions: Any) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in ((POSTS, posts), (DIVISIONS, divisions)):
-        raw = content if isinstance(content, bytes) else json.dumps(content).encode()
-        (folder / name).write_bytes(raw)
+        (folder / name).write_text(json.dumps(content))
     return f"hatexplain:{folder}"
 
 
@@ -90,13 +89,6 @@ def test_labels_and_rationales_by_rule(
     assert train[0].rationale == [] and train[0].tokens == ["mild", "grey", "morning"]
     lost = "1 posts of HateXplain's train split have no majority label" in caplog.text
     assert lost == (label == "majority")
-
-
-def test_even_number_of_marks_needs_more_than_half(tmp_path: Path) -> None:
-    posts, divisions = small()
-    posts["e"] = entry("a b c d e", "ooh", "11000", "01100")
-    corpus = hatexplain_corpus(put(tmp_path, posts, divisions), "majority", "majority")
-    assert [post.rationale for post in corpus.posts if post.split == "validation"][1] == [0, 1, 0, 0, 0]
 
 
 Change = Callable[[Json, Json], Any]
@@ -141,5 +133,3 @@ def test_a_given_folder_is_never_filled(tmp_path: Path) -> None:
     (tmp_path / DIVISIONS).write_text("{}")
     with pytest.raises(DataError, match=r"has no dataset.json: put the file there"):
         hatexplain_corpus(f"hatexplain:{tmp_path}", "majority", "union")
-    with pytest.raises(DataError, match=r"there is no folder '.*nowhere'; give the path of a folder that holds"):
-        hatexplain_corpus(f"hatexplain:{tmp_path}/nowhere", "majority", "union")

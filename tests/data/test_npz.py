@@ -97,10 +97,14 @@ def test_parameters_that_do_not_fit_the_file_are_one_sentence(tmp_path: Path) ->
     loaded(tmp_path, bags() | {"label": label}, repeat=1, fold=0)
     with pytest.raises(DataError, match="class '1' has no training instance"):  # found before the first fold trains
         num_repeats_and_folds(f"bags:{tmp_path}/mine.npz")
-    few = {"features": np.zeros((3, 2)), "bag": np.arange(3), "label": np.arange(3) % 2}
+    few = {"features": np.zeros((18, 2)), "bag": np.arange(18), "label": np.arange(18) % 2}  # nine of each class
     for arrays, config, said in (
         (bags(), {"repeat": 2}, r"^repeat=2 is not in dataset='bags:.*mine.npz': choose 0 to 1\.$"),
-        (few, {}, "^dataset='bags:.*mine.npz' has 3 bags, too few for 10 folds: give more, or an array 'fold'"),
+        (
+            few,
+            {"fold": 5},
+            "^dataset='bags:.*mine.npz' has 18 bags, too few for 10 folds: give more, or an array 'fold'",
+        ),
         (bags(), {"repeat": 1, "fold": 5}, r"^fold=5 has no bag in .*, repeat 1: choose one of 0, 1, 2, 3, 4\.$"),
         (series(), {"window_length": 24}, "^window_length=24 does not fit .* 23 samples: choose a length from 1 to 23"),
         (series(), {"window_length": 0}, "^window_length=0 does not fit .* have 23 samples"),

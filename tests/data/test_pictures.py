@@ -32,7 +32,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty data folder; nothing is remembered from other tests."""
     monkeypatch.setattr("platformdirs.user_cache_path", lambda name: tmp_path / "cache" / name)
     monkeypatch.setenv("FCAM_DATA", str(tmp_path / "data"))
-    load_pictures.cache_clear()
+    pictures._loaded.cache_clear()
     return tmp_path / "data"
 
 
@@ -71,7 +71,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def check_values() -> None:
     """Every value stands at its position in the record."""
-    load_pictures.cache_clear()
+    pictures._loaded.cache_clear()
     found = load_pictures("cifar10", 32)
     row, column, channel = np.meshgrid(np.arange(32), np.arange(32), np.arange(3), indexing="ij")
     position = 1024 * channel + 32 * row + column  # (32, 32, 3)
@@ -198,7 +198,7 @@ def test_names_with_a_dot_are_no_data_and_other_files_are_named(folder: Path, ca
     (folder / "train" / "ant" / "x.gif").touch()
     (folder / "train" / "loose.png").touch()
     (folder / "train" / "cow" / "loop").symlink_to(folder / "train")
-    load_pictures.cache_clear()
+    pictures._loaded.cache_clear()
     after = load_pictures(f"folder:{folder}", 6)
     assert after.class_names == before.class_names and np.array_equal(after.values, before.values)
     assert "loose.png' and 1 more files are not pictures of a class and are ignored" in caplog.text
