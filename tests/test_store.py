@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from forked import Forked, forked, needs_linux
+from forked import Forked, forked
 
 from fcamlib import store
 from fcamlib.config import CaptionGrid, Config, CrossValidation, Grid, StudyGrid, SweepGrid
@@ -24,7 +24,6 @@ GRID = {"num_train": 48, "num_validation": 24, "num_test": 24, "num_segments": 3
 CAPTIONS = {"num_train": 12, "num_validation": 4, "num_test": 4, "epochs": 3, "switch_epoch": 1, "image_size": 48}
 SWEEP = {"num_classes": 3, "num_segments": 3, "num_train": 20, "epochs": 4, "alphas": "0.2,1", "batch_size": 10}
 BAGS = {"methods": ("soft", "hybrid"), "repeats": 1, "folds": 2, "epochs": 2, "learning_rates": (0.01,)}
-NUM_KILLS = 3  # of each kind
 BOTH = ("run", "study")  # which keep checkpoints alone, and rows beside them
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -263,47 +262,28 @@ def test_an_interrupted_computation_resumes_and_what_is_damaged_of_it_is_compute
     assert all("is damaged" in message for message in caplog.messages) and caplog.messages
 
 
-@needs_linux
 @of_kinds(*BOTH)
-def test_killed_at_random_moments_nothing_is_half_written_and_the_end_is_the_same(
+def test_killed_before_each_change_of_a_folder_nothing_is_half_written_and_the_end_is_the_same(
     case: Case, processes: Forked, results: Path
 ) -> None:
-    draws, kills, own = random.Random(case.config.name), 0, results / "killed"
-    ((_, whole),) = processes.get(case.config, results / "undisturbed")
-    assert_same(Result(results / "undisturbed" / case.config.name), case.reference)
-    while kills < NUM_KILLS:
-        ((status, _),) = processes.get(case.config, own, seconds=draws.uniform(0.0, whole))
-        kills += status != 0
-        assert "damaged" not in processes.said()
-        assert_nothing_half_written(own)
-        if (own / case.config.name).exists():
-            assert_same(Result(own / case.config.name), case.reference)
-            shutil.rmtree(own)
-    assert processes.get(case.config, own)[0][0] == 0
-    assert_same(Result(own / case.config.name), case.reference)
-
-
-@needs_linux
-@of_kinds("study")
-def test_killed_before_each_change_of_a_folder_it_resumes(case: Case, processes: Forked, results: Path) -> None:
     for calls in range(1, 200):
-        ((status, _),) = processes.get(case.config, results, calls=calls)
+        (status,) = processes.get(case.config, results, calls=calls)
+        assert "damaged" not in processes.said()
         assert_nothing_half_written(results)
         if status == 0:
             break
         if calls % 7 == 0:  # else the next process goes on with what this one left
-            assert processes.get(case.config, results)[0][0] == 0
+            assert processes.get(case.config, results) == [0]
             assert_same(Result(case.folder), case.reference)
             shutil.rmtree(results)
     assert status == 0
     assert_same(Result(case.folder), case.reference)
 
 
-@needs_linux
 @of_kinds("run", "captions")  # the second asks for the result of its first phase in turn
 def test_processes_that_ask_for_one_result_compute_it_once(case: Case, processes: Forked, results: Path) -> None:
     processes.rows()
-    assert [status for status, _ in processes.get(case.config, results, number=3)] == [0, 0, 0]
+    assert processes.get(case.config, results, number=3) == [0, 0, 0]
     assert processes.rows() == case.num_rows and Result[Any](case.folder).damage == ""
 
 

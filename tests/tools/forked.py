@@ -9,17 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from fcamlib.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 
 # Reads jobs, a list in a line of JSON, and asks the store for each job's config in a process of its own, which writes a
-# word into a log for each measured row. A job with "seconds" is killed when it has used that much of the processor; one
-# with "calls" kills itself before the n-th call that changes a folder. Answers with exit status and processor time.
+# word into a log for each measured row. A job with "calls" kills itself before the n-th call that changes a folder.
+# Answers with the exit statuses.
 SERVER = """
-import gc, json, os, shutil, signal, sys, time
+import gc, json, os, shutil, signal, sys
 import torch
 import fcamlib.captioning.training, fcamlib.running, fcamlib.theory.sweep
 from fcamlib import store
@@ -47,15 +45,11 @@ def child(job):
             file.write("row" + chr(10))
     store.get(read(job["config"].encode()), progress)
 
-def used(pid):
-    with open(f"/proc/{pid}/schedstat") as file:
-        return int(file.read().split()[0]) / 1e9
-
 load_pictures("digits", 8)
 torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0).zero_grad()  # imports half of torch, once for all
 gc.freeze()  # so that collecting garbage does not copy every page in every process
 for line in sys.stdin:
-    jobs, pids, answers = json.loads(line), [], []
+    jobs, pids = json.loads(line), []
     for job in jobs:
         pids.append(os.fork())
         if pids[-1] == 0:
@@ -65,21 +59,9 @@ for line in sys.stdin:
                 status = 0
             finally:
                 os._exit(status)
-    for job, pid in zip(jobs, pids):
-        while job["seconds"] is not None and used(pid) < job["seconds"] and not os.waitid(
-            os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT
-        ):
-            time.sleep(0.001)
-        if job["seconds"] is not None:
-            os.kill(pid, signal.SIGKILL)
-        _, status, usage = os.wait4(pid, 0)
-        answers.append((os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime))
+    answers = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
     print(json.dumps(answers), flush=True)
 """
-
-needs_linux = pytest.mark.skipif(
-    not Path("/proc/self/schedstat").exists(), reason="needs Linux's accounts of processes"
-)
 
 
 class Forked:
@@ -91,17 +73,15 @@ class Forked:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         self.process: Any = subprocess.Popen([sys.executable, "-c", SERVER], env=environment, **pipes)  # type: ignore[call-overload]
 
-    def get(
-        self, config: Config, results: Path, seconds: float | None = None, calls: int = 0, number: int = 1
-    ) -> list[tuple[int, float]]:
-        """Exit status (0 done, -9 killed) and processor time of each of some equal processes that start together."""
+    def get(self, config: Config, results: Path, calls: int = 0, number: int = 1) -> list[int]:
+        """Exit status (0 done, -9 killed) of each of some equal processes that start together."""
         environment = {"FCAM_RESULTS": str(results), "FCAM_CHECKPOINT_SECONDS": "0"}
-        job = {"config": config.model_dump_json(), "seconds": seconds, "calls": calls, "environment": environment}
+        job = {"config": config.model_dump_json(), "calls": calls, "environment": environment}
         job |= {"log": str(self.folder / "log"), "err": str(self.folder / "err")}
         self.process.stdin.write(json.dumps([job] * number) + "\n")
         self.process.stdin.flush()
-        ended = [(status, used) for status, used in json.loads(self.process.stdout.readline())]
-        assert {status for status, _ in ended} <= {0, -9}, self.said()
+        ended: list[int] = json.loads(self.process.stdout.readline())
+        assert set(ended) <= {0, -9}, self.said()
         return ended
 
     def said(self) -> str:
