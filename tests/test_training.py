@@ -13,12 +13,12 @@ import torch
 from numpy.testing import assert_allclose
 from scipy.special import softmax
 from torch import nn
-from toys import BATCH, FLOAT64, N_TRAIN, D, K, bits, changed, linear, phase, toy_task, untimed, with_bank
+from toys import BATCH, FLOAT64, N_TRAIN, D, K, bits, changed, coloured, linear, phase, toy_task, untimed, with_bank
 
 from fcamlib import checkpoint as checkpoints
 from fcamlib import running, store, training
 from fcamlib.config import Grid, Phase, Training
-from fcamlib.data.sdc import Bank, SDCTask
+from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import DivergenceError
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
@@ -310,18 +310,6 @@ SCHEDULES = {
     "diverging": (phase("hard", 2, (1e308, 1e-5)),),
 }
 FAILURES = {"hybrid": [], "diverging": [True, False]}
-
-
-def coloured(task: SDCTask) -> tuple[SDCTask, FCAM]:
-    """Coloured pictures for segments, and convolutions, whose layout in memory matters."""
-    size = (len(task.bank.values), 6, 6, 3)
-    values = torch.randint(256, size, generator=torch.Generator().manual_seed(5), dtype=torch.uint8)
-    bank = Bank(values, 2 / 255, -1.0, pictures=True)
-    with torch.random.fork_rng():
-        torch.manual_seed(6)
-        focus = nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(80, 1), nn.Flatten(0))
-        classifier = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, K))
-    return with_bank(task, bank), FCAM(focus, classifier)
 
 
 def case(task: SDCTask, name: str, keep: str) -> tuple[SDCTask, FCAM, tuple[Phase, ...], Training]:

@@ -81,6 +81,18 @@ def vectors(batch: int, num_segments: int, rows: int, dim: int, num_classes: int
     return SDCData(bank, segments, label, mask & (segments % 3 == 0), mask if masked else None)
 
 
+def coloured(task: SDCTask) -> tuple[SDCTask, FCAM]:
+    """Coloured pictures for segments, and convolutions, whose layout in memory matters."""
+    size = (len(task.bank.values), 6, 6, 3)
+    values = torch.randint(256, size, generator=torch.Generator().manual_seed(5), dtype=torch.uint8)
+    bank = Bank(values, 2 / 255, -1.0, pictures=True)
+    with torch.random.fork_rng():
+        torch.manual_seed(6)
+        focus = nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(80, 1), nn.Flatten(0))
+        classifier = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, K))
+    return with_bank(task, bank), FCAM(focus, classifier)
+
+
 class LinearFocus(nn.Module):
     """The scalar product with a weight."""
 
