@@ -60,8 +60,10 @@ def title(result: Result) -> str:
             network = f"state sees the {config.model.state_sees}"
         case _:
             network = config.model.encoder
-    epochs = sum(phase.epochs for phase in config.phases)
-    return ", ".join(filter(None, [name, config.data.described, network, f"{epochs} epochs"]))
+    epochs = f"{sum(phase.epochs for phase in config.phases)} epochs"
+    if getattr(config.phases[0], "optimizer", "") == "adam":
+        epochs += " with Adam"
+    return ", ".join(filter(None, [name, config.data.described, network, epochs]))
 
 
 def tasks(results: Iterable[Result]) -> dict[str, list[Result]]:

@@ -110,6 +110,7 @@ def fake(given: dict, title: str = "a task") -> Result:
         ({}, [""]),
         ({"learning_rates": "0.01"}, [", learning rate 0.01", ", learning rate 0.05"]),
         ({"momentum": 0.5}, [", optimizer ['sgd', 0.5]", ", optimizer ['sgd', 0.9]"]),
+        ({"optimizer": "adam"}, ["", " with Adam"]),
         ({"focus_network": "linear"}, [", focus digits", ", focus linear"]),
         ({"precision": "float64", "threads": 2}, [""]),
     ],
