@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from fcamlib import numerics
 from fcamlib.losses import Reduction, logit_mixture, reduced
-from fcamlib.networks import occurrences, takes_counts
+from fcamlib.networks import CountedSequential, occurrences
 from fcamlib.paradigms import needs
 from fcamlib.paradigms import paradigm as record_of
 
@@ -120,7 +120,7 @@ class FCAM(nn.Module):
     @property
     def counts_segments(self) -> bool:
         """Whether, because of batch normalisation, a training pass depends on how often each segment occurs."""
-        return takes_counts(self.focus_model) or takes_counts(self.classification_model)
+        return any(isinstance(model, CountedSequential) for model in (self.focus_model, self.classification_model))
 
     def forward(
         self,
@@ -192,7 +192,7 @@ class FCAM(nn.Module):
 
 
 def _called(model: nn.Module, segments: Tensor, counts: Tensor | None) -> Tensor:
-    return model(segments, counts) if takes_counts(model) else model(segments)
+    return model(segments, counts) if isinstance(model, CountedSequential) else model(segments)
 
 
 def gathered(values: Float[Tensor, "N ..."], index: Int[Tensor, "B M"]) -> Float[Tensor, "B M ..."]:

@@ -87,8 +87,6 @@ class CountedBatchNorm(nn.BatchNorm1d):
 class CountedSequential(nn.Sequential):
     """A sequence of layers, some of which use how often each row occurs in the batch."""
 
-    takes_counts = True
-
     def forward(self, values: Tensor, counts: Float[Tensor, " N"] | None = None) -> Tensor:
         """Call the layers; `counts` as in `CountedBatchNorm`, used only in training mode."""
         if self.training and counts is None and len(values) < 2:
@@ -97,11 +95,6 @@ class CountedSequential(nn.Sequential):
         for layer in self:
             values = layer(values, counts) if isinstance(layer, CountedBatchNorm) else layer(values)
         return values
-
-
-def takes_counts(model: nn.Module) -> bool:
-    """Whether a network uses how often each segment occurs in the batch."""
-    return bool(getattr(model, "takes_counts", False))
 
 
 def occurrences(index: Int[Tensor, "B M"], mask: Tensor | None, num_rows: int) -> Float[Tensor, " N"]:

@@ -220,15 +220,6 @@ def test_an_interruption_during_imports_is_one_sentence() -> None:
     assert (done.returncode, done.stderr) == (130, "fcam: interrupted before anything was computed.\n")
 
 
-def test_too_small_a_limit_of_addresses_is_one_sentence() -> None:
-    limit = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (3_000_000 * 1024,) * 2)\n"
-    done = fcam_process("run", *SMALL_OPTIONS, code=f"{limit}from fcamlib.__main__ import main\nmain()")
-    said = "fcam: virtual memory is limited to 2.9 GiB (ulimit -v), but PyTorch needs 4: raise the limit, or "
-    assert (done.returncode, done.stderr) == (2, f"{said}remove it.\n")
-    in_notebook = fcam_process(code=f"{limit}from fcamlib import notebook").stderr.splitlines()[-1]
-    assert in_notebook == f"fcamlib.errors.UserError: {said.removeprefix('fcam: ')}remove it."
-
-
 def test_output_replaces_what_the_terminal_cannot_write(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "cp1252")
     done = fcam_process("run", "--dataset", "漢")
