@@ -25,14 +25,18 @@ CONFIGS = Path(".snakemake/configs")
 BUILT = "book/notebooks/"
 NOTEBOOKS = sorted(path.stem for path in Path("notebooks").glob("[0-9][0-9]_*.ipynb"))
 EXECUTED = [f"{BUILT}{name}.ipynb" for name in NOTEBOOKS]
-KERNELS = min(os.cpu_count() or 1, len(NOTEBOOKS))  # that share the notebooks, since each starts for seconds
+ON_RUNS = ["01_problem_and_model", "02_accuracy_and_saif", "03_focus_prediction_heatmaps"]  # of the profile
+OTHERS = [name for name in NOTEBOOKS if name not in ON_RUNS]
+KERNELS = min(os.cpu_count() or 1, len(OTHERS))  # that share the notebooks, since each starts for seconds
 TURN = 2 * KERNELS  # dealt there and back, so that the long ones, which lie together, are shared
-DEALT = [sorted(NOTEBOOKS[number::TURN] + NOTEBOOKS[TURN - 1 - number :: TURN]) for number in range(KERNELS)]
+DEALT = [OTHERS[number::TURN] + OTHERS[TURN - 1 - number :: TURN] for number in range(KERNELS)]
+DEALT[-1] += ON_RUNS
 PARAMETERS = f"{BUILT}profile.yaml"
+INTERACTIVE = "course-data course-plane-data course-plane-note course-gallery-note train-data train-note".split()
 SCRIPTS = {  # book/_ext/<script>.py -> what it reads and what it writes
     "interactive": (
         ["book/train.csv"],
-        ["course-data.md", "course-plane-data.md", "course-note.md", "train-data.md", "train-note.md"],
+        [f"{name}.md" for name in INTERACTIVE],
     ),
     "findings": (
         [PARAMETERS, *EXECUTED, "benchmarks/report.py", "book/_ext/tasks.yaml"],
@@ -83,6 +87,7 @@ rule profile:
     message: "parameters of the notebooks"
     input: profile_file(PROFILE)
     output: PARAMETERS
+    priority: 3
     params: text=yaml.safe_dump(SHOWN, sort_keys=False)
     shell: "printf %s {params.text:q} > {output:q}"
 
@@ -97,6 +102,7 @@ for number, start in enumerate(range(0, len(TO_TRAIN), BATCH)):
             configs=[f"--config {config_file(name)}" for name in TO_TRAIN[start : start + BATCH]],
             python=sys.executable,
             folders=[RESULTS / name for name in TO_TRAIN[start : start + BATCH]],
+        priority: 2  # runs, then notebooks, then what fits beside them: no core waits
         threads: 1
         # Snakemake makes the folder of an output beforehand; to the store an empty one would be a damaged run.
         shell: "rmdir {params.folders:q} 2> /dev/null || true; {params.python:q} -m fcamlib run --live {params.configs}"
@@ -104,17 +110,18 @@ for number, start in enumerate(range(0, len(TO_TRAIN), BATCH)):
 for number in range(KERNELS):
     rule:
         name: f"notebooks_{number}"
-        message: f"notebooks {', '.join(name[:2] for name in DEALT[number])}"
+        message: f"notebooks {', '.join(sorted(name[:2] for name in DEALT[number]))}"
         input:
             notebooks=[f"notebooks/{name}.ipynb" for name in DEALT[number]],
             parameters=PARAMETERS,
             script="book/_ext/execute_notebook.py",
-            runs=[checksums(name) for name in LIVE],
+            runs=[checksums(name) for name in LIVE if DEALT[number][-1] in ON_RUNS],
             recorded=KEPT,
             library=LIBRARY,
         output:
             [f"{BUILT}{name}.{ending}" for name in DEALT[number] for ending in ("ipynb", "json")],
         params: python=sys.executable
+        priority: 1
         threads: 1
         resources: mem_mb=8000, runtime=240, gpu=0
         shell: "{params.python:q} {input.script:q} {input.parameters:q} book/notebooks {input.notebooks:q}"

@@ -151,7 +151,8 @@ def write(folder: Path) -> None:
     training = provenance("digits", commit, date, True, "--record")
     plots.save(plots.learning_curves(frame, switch_epoch=10), "train-recorded", folder, training)
     parts = {"course-data": as_markdown(found), "course-plane-data": raw("fcam-course-data", data)}
-    parts["course-note"] = plots.how_made(course, "course", dated=True) + "\n"
+    for name in ("course-plane", "course-gallery"):
+        parts[f"{name}-note"] = plots.how_made(course, name, dated=True) + "\n"
     parts |= {"train-data": data_script(frame), "train-note": plots.how_made(training, "train-recorded") + "\n"}
     for name, text in parts.items():
         (folder / f"{name}.md").write_text(text, "utf-8")

@@ -36,8 +36,15 @@ const fcamDraw = (() => {
   }
 
   /* Settings stand behind the #, which a page from disk may change too; a heading's anchor has no equals sign. */
-  const inAddress = () => new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
   const toAddress = (settings) => history.replaceState(null, "", `#${new URLSearchParams(settings)}`);
+
+  /* Take the settings in the address, now and whenever a reader puts others there. */
+  function fromAddress(take) {
+    const isGiven = () => location.hash.includes("=");
+    const settings = () => new URLSearchParams(isGiven() ? location.hash.slice(1) : "");
+    addEventListener("hashchange", () => isGiven() && take(settings()));
+    take(settings());
+  }
 
   /* ---------- panels with axes ---------- */
 
@@ -189,7 +196,7 @@ const fcamDraw = (() => {
   }
 
   return {
-    BOX, curve, describedPlane, drawAxes, drawPlane, element, inAddress, number, path, problem, showPlane, shown, toAddress,
+    BOX, curve, describedPlane, drawAxes, drawPlane, element, fromAddress, path, problem, showPlane, shown, toAddress,
     vertical,
   };
 })();

@@ -14,7 +14,7 @@ const fcamExplorer = (() => {
     { name: "lvml", label: "LVML" },
     { name: "hybrid", label: "hybrid" },
   ];
-  const LIMITS = { m: [2, 1e6], C: [2, 1e6], T: [1, 1e12], s: [0, 1] };
+  const SETTINGS = ["m", "C", "T", "s"];
   const STEP = 0.01; // largest step in mu
   const GROWTH = 1.02; // and largest relative step, for the start
   const MAX_STEPS = 50000;
@@ -201,13 +201,15 @@ const fcamExplorer = (() => {
 
   /* Incentives over alpha at the time that is read. */
   function drawIncentives(panel, state) {
+    const found = FIXED.map(({ name }) => {
+      const points = ALPHAS.map((alpha) => [alpha, incentive(name, alpha, state.times[state.index], state.C)]);
+      return { name, points: points.filter(([, I]) => I >= LEAST) };
+    });
+    const most = Math.max(1, 2 * (state.C - 1), ...found.flatMap(({ points }) => points.map(([, I]) => I)));
     const x = { low: 0, high: 1, name: "attention \u03b1, held fixed" };
-    const y = { low: LEAST, high: Math.max(1, 2 * (state.C - 1)), log: true };
-    Object.assign(panel, fcamDraw.drawAxes(panel.svg, x, y));
-    const t = state.times[state.index];
-    for (const { name } of FIXED) {
-      const points = ALPHAS.map((alpha) => [alpha, incentive(name, alpha, t, state.C)]).filter(([, I]) => I >= LEAST);
-      if (points.length) fcamDraw.curve(panel, name, points.map(([alpha]) => alpha), points.map(([, I]) => I));
+    Object.assign(panel, fcamDraw.drawAxes(panel.svg, x, { low: LEAST, high: most, log: true }));
+    for (const { name, points } of found) {
+      fcamDraw.curve(panel, name, points.map(([alpha]) => alpha), points.map(([, I]) => I));
     }
   }
 
@@ -227,10 +229,10 @@ const fcamExplorer = (() => {
 
   function start(root) {
     const part = (key) => root.querySelector(`[data-part="${key}"]`);
-    const state = { m: 20, C: 20, T: 1000, s: 0.6, log: false, index: POINTS - 1, curves: {}, times: [] };
+    const field = (key) => part(`${key}-field`);
+    const state = { log: false, index: POINTS - 1, curves: {}, times: [] };
     const panels = PANELS.map((key) => ({ key, svg: part(key) }));
     const incentives = panels.pop();
-    const said = part("said");
 
     function readout() {
       part("time").textContent = fcamDraw.shown(state.times[state.index]);
@@ -254,73 +256,61 @@ const fcamExplorer = (() => {
       readout();
     }
 
-    const problem = (key, text) => fcamDraw.problem(part(`${key}-field`), text);
-
-    /* A slider, over the logarithm but for the switch, and a number field for the same value; returns what shows both. */
-    function connect(key) {
-      const [low, high] = LIMITS[key];
-      const [slider, field] = [part(`${key}-slider`), part(`${key}-field`)];
-      const byPower = key !== "s";
-      const place = () => {
+    /* Draw the allowed values of the fields; say what is wrong with the others. */
+    function draw() {
+      const faults = SETTINGS.map((key) => {
+        const fault = fcamDraw.problem(field(key), field(key).value);
+        field(key).setAttribute("aria-invalid", Boolean(fault));
+        if (!fault) state[key] = Number(field(key).value);
+        return fault;
+      });
+      part("said").textContent = faults.filter(Boolean).join(" ");
+      for (const key of SETTINGS) {
+        const [slider, byPower] = [part(`${key}-slider`), key !== "s"]; // over the logarithm but for the switch
         slider.value = byPower ? Math.log10(state[key]) : state[key];
         slider.setAttribute("aria-valuetext", byPower ? fcamDraw.shown(state[key]) : `at ${state.s} of the time`);
-      };
-      const show = () => {
-        place();
-        field.value = state[key];
-      };
-      slider.addEventListener("input", () => {
-        const value = byPower ? 10 ** Number(slider.value) : Number(slider.value);
-        const digits = byPower ? 10 ** Math.max(0, Math.floor(Math.log10(value)) - 1) : 1;
-        state[key] = byPower ? Math.min(high, Math.max(low, Math.round(value / digits) * digits)) : value;
-        show();
-        settle(field, "");
-      });
-      field.addEventListener("input", () => {
-        const wrong = problem(key, field.value);
-        if (!wrong) {
-          state[key] = Number(field.value);
-          place();
-        }
-        settle(field, wrong);
-      });
-      show();
-      return show;
+      }
+      compute();
     }
 
-    /* After an entry: say what is wrong with it, or draw anew and put the settings into the address. */
-    function settle(field, wrong) {
-      field.setAttribute("aria-invalid", wrong ? "true" : "false");
-      said.textContent = wrong;
-      if (wrong) return;
-      compute();
+    function toAddress() {
       const { m, C, T, s, log } = state;
       fcamDraw.toAddress({ m, C, T, s, ...(log ? { log: 1 } : {}) });
     }
 
-    /* Take settings as they stand in an address or on a button; a wrong one is named and left out. */
-    function take(given) {
-      const wrong = Object.keys(LIMITS).map((key) => {
-        const told = given[key] === undefined ? "" : problem(key, given[key]);
-        if (given[key] !== undefined && !told) state[key] = Number(given[key]);
-        return told;
-      });
-      state.log = given.log === "1";
-      part("log").checked = state.log;
-      for (const [key, show] of Object.entries(shows)) {
-        show();
-        part(`${key}-field`).setAttribute("aria-invalid", "false");
-      }
-      return wrong.filter(Boolean).join(" ");
+    function enter() {
+      draw();
+      toAddress();
     }
 
-    const shows = Object.fromEntries(Object.keys(LIMITS).map((key) => [key, connect(key)]));
+    /* Take settings as an address or a preset has them, the others' defaults; says what is wrong with those left out. */
+    function take(given) {
+      const faults = SETTINGS.map((key) => {
+        const text = given.get(key) ?? field(key).defaultValue;
+        const fault = fcamDraw.problem(field(key), text);
+        field(key).value = fault ? field(key).defaultValue : Number(text);
+        return fault;
+      });
+      [state.log, state.index] = [given.get("log") === "1", POINTS - 1];
+      [part("log").checked, part("at").value] = [state.log, state.index];
+      draw();
+      part("said").textContent = faults.filter(Boolean).join(" ");
+    }
+
+    for (const key of SETTINGS) {
+      part(`${key}-slider`).addEventListener("input", ({ target }) => {
+        const value = 10 ** Number(target.value);
+        const digits = 10 ** Math.max(0, Math.floor(Math.log10(value)) - 1);
+        const rounded = Math.min(field(key).max, Math.max(field(key).min, Math.round(value / digits) * digits));
+        field(key).value = key === "s" ? target.value : rounded;
+        enter();
+      });
+      field(key).addEventListener("input", enter);
+    }
     for (const button of root.querySelectorAll("button[data-preset]")) {
       button.addEventListener("click", () => {
-        take(Object.fromEntries(new URLSearchParams(button.dataset.preset)));
-        state.index = POINTS - 1;
-        part("at").value = state.index;
-        settle(part("m-field"), "");
+        take(new URLSearchParams(button.dataset.preset));
+        toAddress();
       });
     }
     part("at").addEventListener("input", (event) => {
@@ -340,7 +330,7 @@ const fcamExplorer = (() => {
 
     part("log").addEventListener("change", (event) => {
       state.log = event.target.checked;
-      settle(part("m-field"), "");
+      enter();
     });
 
     /* The point under the pointer: by time, or in the phase portrait by distance to any curve. */
@@ -358,8 +348,7 @@ const fcamExplorer = (() => {
       return best[1];
     }
 
-    said.textContent = take(Object.fromEntries(fcamDraw.inAddress()));
-    compute();
+    fcamDraw.fromAddress(take);
   }
 
   document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".fcam-explorer").forEach(start));

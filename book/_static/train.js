@@ -20,7 +20,7 @@ The fields of the page state defaults and limits. Sentences with {names} are tem
     const values = state.runs[name][measure === "reaches" ? "accuracy" : measure];
     const first = values.findIndex((value) => value >= 0.9);
     if (measure === "reaches") return first < 0 ? "not in this run" : `after epoch ${first}`;
-    return values[state[at] ?? Number(at)].toFixed(3);
+    return values[state[at] ?? Number(at)]?.toFixed(3) ?? "not in this run";
   }
 
   function start(root, { digits, recorded }) {
@@ -68,7 +68,7 @@ The fields of the page state defaults and limits. Sentences with {names} are tem
 
     const redraw = () => (frame ??= requestAnimationFrame(draw));
 
-    function keep({ name, epoch, row, looks, trainedBy }) {
+    function keep({ name, epoch, turn, row, looks, trainedBy }) {
       if (!Number.isFinite(row.loss)) {
         pause();
         say(`${LABELS[name]} has no finite loss after epoch ${epoch}: choose a smaller learning rate or momentum.`);
@@ -76,7 +76,7 @@ The fields of the page state defaults and limits. Sentences with {names} are tem
       }
       for (const key of MEASURES) state.runs[name][key].splice(epoch, Infinity, row[key]);
       Object.assign(state.runs[name], { looks, trainedBy });
-      if (name === "hybrid" && epoch === state.epochs) state.tried[state.turn] = row.saif;
+      if (name === "hybrid" && epoch === state.epochs) state.tried[turn] = row.saif;
     }
 
     worker.onmessage = ({ data }) => {
@@ -98,10 +98,12 @@ The fields of the page state defaults and limits. Sentences with {names} are tem
       show();
     }
 
+    const toEnd = () => worker.postMessage({ kind: "goal", epoch: state.epochs });
+
     function play() {
       if (epochOf(state) >= state.epochs) begin();
       playing = true;
-      worker.postMessage({ kind: "goal", epoch: state.epochs });
+      toEnd();
       redraw();
     }
 
@@ -123,11 +125,14 @@ The fields of the page state defaults and limits. Sentences with {names} are tem
 
     /* Take allowed values: the switch moves in the run, more epochs prolong it, anything else begins anew. */
     function change(given) {
+      const isOther = ([key, value]) => (key === "epochs" ? value < state.epochs : key !== "turn");
+      const isNew = Object.entries(given).some(isOther);
       Object.assign(state, given);
       state.turn = Math.min(state.turn, state.epochs - 1);
       say("");
-      if (Object.keys(given).some((key) => key !== "turn" && key !== "epochs") || epochOf(state) > state.epochs) begin();
+      if (isNew) begin();
       else if (state.turn !== settled) worker.postMessage({ kind: "turn", turn: state.turn });
+      if (playing) toEnd();
       settled = state.turn;
       show();
       toAddress();
@@ -183,17 +188,21 @@ The fields of the page state defaults and limits. Sentences with {names} are tem
       if (playing) pause();
       else worker.postMessage({ kind: "goal", epoch: Math.min(state.epochs, epochOf(state) + 1) });
     });
-    part("again").addEventListener("click", begin);
+    part("again").addEventListener("click", () => {
+      say("");
+      begin();
+    });
     part("copy").addEventListener("click", () => {
       const failed = () => say("The browser does not let the page copy: select the table instead.");
-      navigator.clipboard.writeText(view.csv()).then(() => say("The table is copied."), failed);
+      const copied = async () => navigator.clipboard.writeText(view.csv()); // no clipboard without https
+      copied().then(() => say("The table is copied."), failed);
     });
     document.addEventListener("visibilitychange", () => {
       if (!document.hidden && resumes) play();
       resumes = document.hidden && playing;
       if (resumes) pause();
     });
-    take(fcamDraw.inAddress());
+    fcamDraw.fromAddress(take);
   }
 
   document.addEventListener("DOMContentLoaded", () => {

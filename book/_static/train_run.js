@@ -173,9 +173,10 @@ function fcamTrainRun(model) {
 
     note(name) {
       const { weights, epoch } = this.runs[name];
-      const loss = lossOf(name, epoch, this.settings.turn);
-      const row = measures(loss, weights, this.bank, this.test, this.settings);
-      this.report({ name, epoch, trainedBy: loss, row, looks: looks(loss, weights, this.bank, this.test, this.settings) });
+      const { turn } = this.settings;
+      const trainedBy = lossOf(name, epoch, turn);
+      const given = [trainedBy, weights, this.bank, this.test, this.settings];
+      this.report({ name, epoch, turn, trainedBy, row: measures(...given), looks: looks(...given) });
     }
 
     /* Move the switch: what the hybrid has in common with SA stays, the rest is trained anew. */

@@ -42,7 +42,8 @@ const fcamTrainViews = (() => {
     for (const panel of panels) {
       const { measure, svg } = panel;
       const x = { low: 0, high: state.epochs, whole: true, name: "epoch" };
-      const y = measure === "loss" ? { low: LEAST_LOSS, high: 3, log: true } : { low: 0, high: 1 };
+      const most = Math.max(3, ...seen(state).flatMap((name) => state.runs[name].loss));
+      const y = measure === "loss" ? { low: LEAST_LOSS, high: most, log: true } : { low: 0, high: 1 };
       Object.assign(panel, fcamDraw.drawAxes(svg, x, y));
       const least = (value) => Math.max(value, y.low);
       for (const name of state.band ? seen(state) : []) {

@@ -22,7 +22,7 @@ from fcamlib.running import Trajectory
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
 STATIC = BOOK / "_static"
-SITE = BOOK / "_build" / "html"
+COURSE = BOOK / "_build" / "html" / "course.html"  # of the book that was built
 PARADIGMS = ("soft", "hard", "lvml", "hybrid")
 MIN_CONTRAST = 4.5
 SPEC = {
@@ -38,29 +38,19 @@ COLORS = """theme => {
   return cells.map((cell, i) => [numbers[i].textContent, empty, style(cell).fill, style(numbers[i]).fill,
                                  style(cell).fillOpacity]);
 }"""
-SCRIPTS = ("course.js", "gallery.js", "drawing.js")
-# What the book's theme defines.
-NAMES = ("text-base", "text-muted", "surface", "border", "primary")
+NAMES = ("text-base", "text-muted", "surface", "border", "primary")  # what the book's theme defines
 THEME = ":root { " + "".join(f"--pst-color-{name}: #777; " for name in NAMES) + "}"
 
 
-def skeleton() -> str:
-    """The HTML of both figures as it stands in the page."""
+def content(data: Any) -> str:
+    """A page of both figures alone, with their data, styles and code."""
     text = "".join((BOOK / name).read_text("utf-8") for name in ("_parts/plane.md", "course.md"))
-    parts = re.findall(r"```\{raw\} html\n(<section.*?)```", text, re.S)
-    assert len(parts) == 2
-    return "".join(parts)
-
-
-def content(script: str) -> str:
-    """A page of both figures alone, with their styles and code; `script` holds the data."""
+    figures = "".join(re.findall(r"```\{raw\} html\n(<section.*?)```", text, re.S))
     style = THEME + "".join((STATIC / name).read_text("utf-8") for name in ("drawing.css", "course.css"))
-    code = "".join(f"<script>{(STATIC / name).read_text('utf-8')}</script>" for name in SCRIPTS)
-    return f"<!doctype html><html data-theme='light'><style>{style}</style><body>{skeleton()}{script}{code}</body>"
-
-
-def data_script(content: Any) -> str:
-    return f'<script type="application/json" id="fcam-course-data">{json.dumps(content)}</script>'
+    names = ("course.js", "gallery.js", "drawing.js")
+    code = "".join(f"<script>{(STATIC / name).read_text('utf-8')}</script>" for name in names)
+    script = f'<script type="application/json" id="fcam-course-data">{json.dumps(data)}</script>'
+    return f"<!doctype html><html data-theme='light'><style>{style}</style><body>{figures}{script}{code}</body>"
 
 
 @pytest.fixture(scope="module")
@@ -127,14 +117,14 @@ def page(context: BrowserContext, data: dict[str, Any]) -> Iterator[Page]:
     page.on("console", lambda message: faults.append(message.text))
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.clock.install()
-    page.set_content(content(data_script(data)))
+    page.set_content(content(data))
     yield page
     page.close()
     assert not faults
 
 
 def check_plane(page: Page, found: dict[str, Trajectory], epoch: int) -> None:
-    """Every number of the four heatmaps is the library's at `epoch`."""
+    """Every number of the four heatmaps is the library's at `epoch`; the line goes through all means so far."""
     assert page.locator('.fcam-course [data-part="epoch"]').inner_text() == str(epoch)
     for name, one in found.items():
         figure, row = page.locator(f'figure[data-paradigm="{name}"]'), one.history.iloc[epoch]
@@ -145,20 +135,17 @@ def check_plane(page: Page, found: dict[str, Trajectory], epoch: int) -> None:
         for measure in ("accuracy", "focus_accuracy", "saif"):
             shown = figure.locator(f'[data-part="{measure}"]').inner_text()
             assert shown == f"{np.round(row[measure], 3):.3f}", (name, measure)
-        check_way(figure.locator("svg").inner_html(), one, epoch)
+        way = figure.locator('[data-part="way"]').get_attribute("d") or ""
+        points = np.array([point.split() for point in way[1:].split("L")], dtype=float)
+        means = one.history[["a_z", "s_y"]].to_numpy()[: epoch + 1]  # a side is 125, its corner at 25, 129
+        np.testing.assert_allclose(points, np.array([25, 129]) + np.array([125, -125]) * means, atol=0.2)
 
 
-def check_way(svg: str, one: Trajectory, epoch: int) -> None:
-    """The line goes through the means of all epochs so far; in the drawing a side is 125 and its corner at 25, 129."""
-    (way,) = re.findall(r'd="M([^"]*)"', svg)
-    points = np.array([point.split() for point in way.split("L")], dtype=float)
-    means = one.history[["a_z", "s_y"]].to_numpy()[: epoch + 1]
-    np.testing.assert_allclose(points, np.column_stack([25 + 125 * means[:, 0], 129 - 125 * means[:, 1]]), atol=0.2)
-
-
-def test_the_slider_shows_the_numbers_of_each_epoch(page: Page, found: dict[str, Trajectory]) -> None:
+def test_the_slider_shows_the_numbers_of_each_epoch_and_marks_the_switch(
+    page: Page, found: dict[str, Trajectory]
+) -> None:
     check_plane(page, found, 0)
-    slider = page.locator("#fcam-epoch")
+    slider, hybrid = page.locator("#fcam-epoch"), page.locator('figure[data-paradigm="hybrid"] figcaption')
     slider.focus()
     slider.press("End")
     check_plane(page, found, LAST)
@@ -166,6 +153,14 @@ def test_the_slider_shows_the_numbers_of_each_epoch(page: Page, found: dict[str,
     slider.press("ArrowRight")
     check_plane(page, found, 1)
     assert slider.get_attribute("aria-valuetext") == "epoch 1 of 5"
+    page.get_by_role("button", name="at the switch").click()
+    assert slider.input_value() == "2" and hybrid.inner_text().endswith("still SA")
+    assert slider.get_attribute("aria-valuetext") == "epoch 2 of 5, the switch"
+    slider.press("ArrowRight")
+    assert hybrid.inner_text().endswith("now HA")
+    track, mark = page.locator(".track").bounding_box(), page.locator(".switch").bounding_box()
+    assert track is not None and mark is not None
+    assert mark["x"] - track["x"] == pytest.approx(8 + (track["width"] - 16) * 2 / 5, abs=1)
     slider.fill("4")
     check_plane(page, found, 4)
     last, cells = found["hard"].history.iloc[4], found["hard"].histograms[4]
@@ -174,49 +169,41 @@ def test_the_slider_shows_the_numbers_of_each_epoch(page: Page, found: dict[str,
     assert f"above 0.8 {cells[4, 4]:.0f} %" in said and f"Mean attention {last['a_z']:.2f}" in said
 
 
-def test_the_switch_is_marked_where_the_slider_reaches_it(page: Page) -> None:
-    said = page.locator('figure[data-paradigm="hybrid"] figcaption')
-    page.get_by_role("button", name="at the switch").click()
-    assert page.locator("#fcam-epoch").input_value() == "2" and said.inner_text().endswith("still SA")
-    assert page.locator("#fcam-epoch").get_attribute("aria-valuetext") == "epoch 2 of 5, the switch"
-    page.locator("#fcam-epoch").press("ArrowRight")
-    assert said.inner_text().endswith("now HA")
-    track, mark = page.locator(".track").bounding_box(), page.locator(".switch").bounding_box()
-    assert track is not None and mark is not None
-    assert mark["x"] - track["x"] == pytest.approx(8 + (track["width"] - 16) * 2 / 5, abs=1)
+def at(page: Page) -> tuple[str, str]:
+    """The epoch, and what the button does."""
+    return page.locator("#fcam-epoch").input_value(), page.locator(".play").inner_text()
 
 
 def test_play_begins_anew_at_the_end_stops_there_and_can_be_paused(page: Page) -> None:
-    play, slider = page.locator(".play"), page.locator("#fcam-epoch")
-    slider.press("End")
+    play = page.locator(".play")
+    page.locator("#fcam-epoch").press("End")
     play.focus()
     play.press("Enter")
-    assert (slider.input_value(), play.inner_text()) == ("0", "Pause")
+    assert at(page) == ("0", "Pause")
     page.clock.run_for(3000)
-    assert slider.input_value() == "2"
+    assert at(page) == ("2", "Pause")
     play.press("Enter")
     page.clock.run_for(5000)
-    assert (slider.input_value(), play.inner_text()) == ("2", "Play")
+    assert at(page) == ("2", "Play")
     play.press("Enter")
     page.clock.run_for(60_000)
-    assert (slider.input_value(), play.inner_text()) == ("5", "Play")
+    assert at(page) == ("5", "Play")
 
 
 def test_it_opens_before_training_and_plays_once_when_it_is_seen(browser: Browser, data: dict[str, Any]) -> None:
     page = browser.new_page(viewport={"width": 800, "height": 900})
     page.clock.install()
-    page.set_content(content(data_script(data)).replace("<body>", "<body><p style='height: 2000px'></p>"))
-    play, slider = page.locator(".play"), page.locator("#fcam-epoch")
+    page.set_content(content(data).replace("<body>", "<body><p style='height: 2000px'></p>"))
     page.clock.run_for(5000)
-    assert (slider.input_value(), play.inner_text()) == ("0", "Play"), "plays before it is seen"
+    assert at(page) == ("0", "Play"), "plays before it is seen"
     page.locator(".planes").scroll_into_view_if_needed()
-    page.wait_for_function("document.querySelector('.play').textContent === 'Pause'")
+    page.get_by_role("button", name="Pause").wait_for()
     page.clock.run_for(60_000)
-    assert (slider.input_value(), play.inner_text()) == ("5", "Play")
+    assert at(page) == ("5", "Play")
     page.evaluate("scrollTo(0, 0)")
     page.locator(".planes").scroll_into_view_if_needed()
     page.clock.run_for(5000)
-    assert slider.input_value() == "5"
+    assert at(page) == ("5", "Play")
     page.close()
 
 
@@ -273,30 +260,21 @@ def test_the_pictures_are_the_segments_and_the_foreground_is_framed(page: Page, 
         page.get_by_role("button", name="Next").click()
 
 
-@pytest.fixture(scope="module")
-def built() -> Path:
-    """The page in the built site."""
-    if not (path := SITE / "course.html").is_file():
-        pytest.fail("book/_build/html/course.html is missing: run `make book` first")
-    return path
-
-
-def test_without_javascript_the_built_page_shows_its_pictures(browser: Browser, built: Path) -> None:
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(built.as_uri())
+def test_without_javascript_the_built_page_shows_its_pictures(browser: Browser) -> None:
+    page = browser.new_page(java_script_enabled=False)
+    page.goto(COURSE.as_uri())
     for picture in ("course-plane", "course-gallery"):
         box = page.locator(f'img[src*="{picture}"]').bounding_box()
         assert box is not None and box["width"] > 300 and box["height"] > 300
     told = page.locator("section noscript p").all()
     assert len(told) == 2 and all(sentence.is_visible() for sentence in told)
     assert not page.locator("#fcam-epoch").is_visible() and not page.locator("#fcam-list").is_visible()
-    context.close()
+    page.close()
 
 
-def test_what_the_page_says_of_the_plane_is_what_it_shows(built: Path) -> None:
+def test_what_the_page_says_of_the_plane_is_what_it_shows() -> None:
     """The sentences under "What to look for" and at the end of course.md, on the numbers in the built page."""
-    shown = json.loads(re.findall(r'id="fcam-course-data">(.*?)</script>', built.read_text("utf-8"), re.S)[0])
+    shown = json.loads(re.findall(r'id="fcam-course-data">(.*?)</script>', COURSE.read_text("utf-8"), re.S)[0])
     cells = {name: np.reshape(one["cells"], (-1, 5, 5)) for name, one in shown["paradigms"].items()}
     measures, switch, last = shown["paradigms"], shown["switch"], shown["epochs"][-1]
     for name in PARADIGMS:  # before training
@@ -307,8 +285,8 @@ def test_what_the_page_says_of_the_plane_is_what_it_shows(built: Path) -> None:
     for name in ("hard", "lvml"):
         assert 30 < cells[name][2][4, 4] < 35 and cells[name][2][4, :4].sum() < 4
     assert cells["hybrid"][: switch + 1].tolist() == cells["soft"][: switch + 1].tolist()
-    outside = [grid[switch].sum() - grid[switch][4, 4] for grid in (cells["soft"],)]
-    assert cells["soft"][switch][:4, 4].sum() > 0.85 * outside[0]
+    outside = cells["soft"][switch].sum() - cells["soft"][switch][4, 4]
+    assert cells["soft"][switch][:4, 4].sum() > 0.85 * outside
     assert cells["hybrid"][switch + 2][:4, 4].sum() < 0.35 * cells["hybrid"][switch][:4, 4].sum()
     assert measures["hybrid"]["saif"][switch + 2] > measures["hybrid"]["saif"][switch] + 0.05
     assert cells["soft"][last][0].sum() < 0.2
@@ -330,7 +308,7 @@ def test_the_number_of_every_cell_can_be_read(context: BrowserContext, data: dic
     }
     made = {"epochs": [0, 1], "switch": None, "paradigms": paradigms, "gallery": data["gallery"]}
     page = context.new_page()
-    page.set_content(content(data_script(made)))
+    page.set_content(content(made))
     assert page.locator(".cell").first.evaluate("e => getComputedStyle(e).transitionDuration") == "0s"
     seen = set()
     for epoch, theme in product("01", ("light", "dark")):
