@@ -31,7 +31,7 @@ from fcamlib.captioning.training import CaptionTrainer, new_model, numerics_of
 from fcamlib.cli import main
 from fcamlib.config import CaptionGrid, CaptionRun, Scenes, grids
 from fcamlib.data.captions import CaptionData, CaptionTask, ObjectBoxes, Phrase, caption_task
-from fcamlib.data.features import ENCODERS, FrozenEncoder
+from fcamlib.data.features import ENCODERS, FrozenEncoder, normalised
 from fcamlib.data.sdc import Bank
 from fcamlib.errors import DataError, DivergenceError
 from fcamlib.numerics import PLAIN
@@ -184,6 +184,12 @@ def test_frozen_features_of_a_folder_in_the_layout_of_coco(
     run_config = config("hybrid", dataset=write_coco(tmp_path / "written", scenes, 0), **given)
     assert run_config.model.encoder == "features" and str(tmp_path) not in run_config.portable.model_dump_json()
     finished = store.get(run_config)
+    assert finished.summary["title"] == "written (VGG-19 features)"
+    shown, plain = (caption_task(run_config.data.model_copy(update={"features": name}), 0).splits["test"].pictures
+                    for name in ("vgg19", ""))  # fmt: skip
+    with torch.no_grad():
+        direct = network.module(normalised(plain.values)).flatten(2).transpose(1, 2)
+    assert torch.allclose(shown.values.float(), direct, rtol=2**-10, atol=1e-4), "each picture's features are its own"
     kept = finished.arrays("examples.npz")
     assert kept["alpha"].shape[::2] == (6, 16) and "picture" not in kept and not kept["box"].size, "copied"
     assert not any(name.startswith("encoder") for name in load_file(finished.folder / "model.safetensors"))

@@ -56,7 +56,6 @@ FAULTS: list[tuple[str, Arrays, str]] = [
     ("bags", {"label": np.arange(22) % 2, "fold": None}, r"bag 20 is empty \(2 such\): give each an instance"),
     ("bags", {"bag": np.r_[-1, bags()["bag"][1:]]}, "bag -1 has no label"),
     ("bags", {"bag": np.zeros(59, dtype=int)}, r"'bag' has shape \(59,\), but \(N = 60\) is needed"),
-    ("bags", {"features": np.zeros(60)}, r"'features' has shape \(60,\), but \(N = 60, D\) is needed\."),
     ("bags", {"features": np.zeros(())}, r"'features' has shape \(\), but \(N, D\) is needed\."),
     ("bags", {"features": np.where(np.arange(60)[:, None] == 7, np.nan, 1.0)}, r"'features' is nan at \[7, 0\] \(1 s"),
     # of folds, before the first is trained
@@ -66,7 +65,6 @@ FAULTS: list[tuple[str, Arrays, str]] = [
     # of truth
     ("bags", {"foreground": np.full(60, "False")}, "'foreground' holds <U5: give True and False, or 0 and 1"),
     ("bags", {"foreground": at(3, 0.05, 60)}, r"'foreground' is 0.05 at \[3\]"),
-    ("series", {"foreground": np.zeros((20, 4), dtype=bool)}, r"\(n = 20, time = 23\) is needed"),
     # of labels
     ("bags", {"label": None}, r"has no array 'label': add it, \(bags\), whole numbers or names"),
     ("series", {"label": np.arange(19) % 2}, r"'label' has shape \(19,\), but \(n = 20\) is needed"),
@@ -191,11 +189,8 @@ def test_clouds_decide_the_label_by_their_foreground_and_nothing_else() -> None:
 
 
 def rows_by_bag(data: SDCData) -> list[list[int]]:
-    masks = [[True] * data.num_segments] * len(data) if data.mask is None else data.mask.tolist()
-    return [
-        sorted(s for s, m in zip(row, mask, strict=True) if m)
-        for row, mask in zip(data.segments.tolist(), masks, strict=True)
-    ]
+    masks = torch.ones_like(data.segments, dtype=torch.bool) if data.mask is None else data.mask
+    return [sorted(row[mask].tolist()) for row, mask in zip(data.segments, masks, strict=True)]
 
 
 def test_unsorted_bag_numbers_keep_every_instance_in_its_bag(tmp_path: Path) -> None:
