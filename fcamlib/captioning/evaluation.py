@@ -86,14 +86,11 @@ def cider(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> f
 def coverage(boxes: Float[np.ndarray, "N 4"], num_regions: int) -> NDArray[np.float64]:
     """Share of each region's cell that the union of boxes covers: (L,), from 0 to 1.
 
-    `boxes` are x0, y0, x1, y1 as fractions of the picture; regions are the cells of a square grid over the picture, row
-    by row.
+    `boxes` are x0, y0, x1, y1 as fractions of the picture, in [0, 1]; regions are the cells of a square grid over the
+    picture, row by row.
     """
     side = math.isqrt(num_regions)
-    if side * side != num_regions:
-        raise ValueError(f"{num_regions} regions do not form a square grid: give a square number.")
     edges = np.arange(side + 1) / side
-    boxes = np.clip(np.asarray(boxes, dtype=np.float64), 0.0, 1.0)
     # Edges of boxes and cells divide the picture into pieces, each entirely inside or outside every box and cell.
     x = np.unique(np.concatenate([edges, boxes[:, 0], boxes[:, 2]]))
     y = np.unique(np.concatenate([edges, boxes[:, 1], boxes[:, 3]]))

@@ -166,10 +166,9 @@ def _data(pictures: Sequence[CocoPicture], bank: Bank, vocabulary: tuple[str, ..
     encoded = [torch.tensor(encode(caption[:max_words], numbers)) for _, caption in captions]
     objects, phrases, first = [], [], 0
     for picture in pictures:
-        placed = [(category, _inside(picture, [box])) for category, box in picture.objects]
-        boxes = [box for _, found in placed for box in found]
-        shown = torch.tensor(boxes, dtype=torch.float64).reshape(-1, 4)
-        objects.append(ObjectBoxes(tuple(category for category, found in placed if found), shown))
+        placed = [(category, box) for category, given in picture.objects for box in _inside(picture, [given])]
+        shown = torch.tensor([box for _, box in placed], dtype=torch.float64).reshape(-1, 4)
+        objects.append(ObjectBoxes(tuple(category for category, _ in placed), shown))
         for caption, start, end, linked in sorted(picture.phrases):
             if end <= max_words and (boxes := _inside(picture, linked)):
                 phrases.append(Phrase(first + caption, start, end, torch.tensor(boxes, dtype=torch.float64)))

@@ -164,23 +164,21 @@ def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, st
     files = coco_files(source)
     words, boxes = (files[f"annotations/{kind}_{split}.json"] for kind in ("captions", "instances"))
     captioned, detected = _parsed(words, _CaptionsFile, source), _parsed(boxes, _InstancesFile, source)
-    left_out: Counter[str] = Counter()
+    told = Counter[str]()
     categories = {entry.id: entry.name for entry in sorted(detected.categories, key=lambda entry: entry.id)}
     sizes = {entry.id: entry for entry in detected.images}
     pictures: dict[int, CocoPicture] = {}
     for entry in sorted(captioned.images, key=lambda entry: entry.id):
         size, file = sizes.get(entry.id, entry), files[split] / entry.file_name
         pictures[entry.id] = CocoPicture(entry.id, file, size.width, size.height)
-    shown = _add_objects(pictures, detected, left_out)
-    _add_captions(pictures, captioned, shown, left_out)
+    shown = _add_objects(pictures, detected, {number: place for place, number in enumerate(categories)}, told)
+    _add_captions(pictures, captioned, shown, told)
     found = [picture for picture in pictures.values() if picture.captions]
-    left_out["pictures without a caption"] = len(pictures) - len(found)
-    told = {f"{what} are left out": count for what, count in left_out.items()}
-    without = sum(not picture.objects and picture.image_id not in sizes for picture in found)
-    told[f"pictures are not in '{boxes.name}' and have no boxes"] = without
-    for what, count in told.items():
-        if count:
-            log.warning("dataset='%s': %s: %d %s.", source, split, count, what)
+    told["pictures without a caption are left out"] = len(pictures) - len(found)
+    without = [picture for picture in found if not picture.objects and picture.image_id not in sizes]
+    told[f"pictures are not in '{boxes.name}' and have no boxes"] = len(without)
+    for what, count in (+told).items():
+        log.warning("dataset='%s': %s: %d %s.", source, split, count, what)
     if not found:
         raise DataError(f"dataset='{source}': '{words}' has no pictures with captions.")
     if missing := [str(picture.pixels) for picture in found if not os.path.isfile(str(picture.pixels))]:
@@ -190,43 +188,39 @@ def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, st
 
 
 def _add_objects(
-    pictures: dict[int, CocoPicture], file: _InstancesFile, left_out: Counter[str]
+    pictures: dict[int, CocoPicture], file: _InstancesFile, places: dict[int, int], told: Counter[str]
 ) -> dict[tuple[int, int], list[Box]]:
     """Add the objects to the pictures; return the boxes of each entity of a picture."""
-    index = {number: place for place, number in enumerate(sorted(entry.id for entry in file.categories))}
     shown: dict[tuple[int, int], list[Box]] = defaultdict(list)
     for item in file.annotations:
         if item.image_id not in pictures:
-            left_out["boxes of unknown pictures"] += 1
+            told["boxes of unknown pictures are left out"] += 1
         elif item.bbox[2] <= 0 or item.bbox[3] <= 0:
-            left_out["boxes without area"] += 1
+            told["boxes without area are left out"] += 1
         else:
             for entity in item.entities:
                 shown[item.image_id, entity].append(item.bbox)
-            if item.category_id in index:
-                pictures[item.image_id].objects.append((index[item.category_id], item.bbox))
+            if item.category_id in places:
+                pictures[item.image_id].objects.append((places[item.category_id], item.bbox))
             else:
-                left_out["boxes of unknown categories"] += 1
+                told["boxes of unknown categories are left out"] += 1
     return shown
 
 
 def _add_captions(
-    pictures: dict[int, CocoPicture],
-    file: _CaptionsFile,
-    shown: dict[tuple[int, int], list[Box]],
-    left_out: Counter[str],
+    pictures: dict[int, CocoPicture], file: _CaptionsFile, shown: dict[tuple[int, int], list[Box]], told: Counter[str]
 ) -> None:
     """Add captions to the pictures, and the phrases whose entity is visible."""
     for item in file.annotations:
         words, picture = words_of(item.caption), pictures.get(item.image_id)
         if picture is None or not words:
-            left_out["captions without a word" if picture else "captions of unknown pictures"] += 1
+            told[f"captions {'without a word' if picture else 'of unknown pictures'} are left out"] += 1
             continue
         behind = [0, *accumulate(len(words_of(part)) for part in item.caption.split())]  # words before each blank
         for phrase in item.phrases:
             boxes = tuple(shown[item.image_id, phrase.entity]) if phrase.entity else ()
             if not phrase.start < phrase.end < len(behind) or behind[-1] != len(words):
-                left_out["phrases that are not in their caption"] += 1
+                told["phrases that are not in their caption are left out"] += 1
             elif behind[phrase.start] < behind[phrase.end] and boxes:
                 linked = (len(picture.captions), behind[phrase.start], behind[phrase.end], boxes)
                 picture.phrases.append(linked)
