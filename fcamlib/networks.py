@@ -229,25 +229,25 @@ def _layers(field: str, name: str, known: dict[str, Layers], shape: Shape, out_d
 
 def _parametric(name: str, segment_shape: Shape, out_dim: int) -> list[nn.Module]:
     """The layers of a network such as `mlp:2x64:layer`."""
-    shape, size = network_shape(name), segment_shape
-    is_picture, bias = shape.kind == "cnn", shape.norm != "batch"
+    (kind, depth, width, norm), size = network_shape(name), segment_shape
+    is_picture, bias = kind == "cnn", norm != "batch"
     if is_picture and len(size) != 3:
         raise UserError(f"'{name}' needs pictures, but the segments have shape {size}: choose mlp:DEPTHxWIDTH.")
-    if is_picture and shape.depth > (most := min(size[1:]).bit_length() - 1):
-        fault = f"'{name}' halves pictures {shape.depth} times, but {size[1]} x {size[2]} pixels allow only {most}"
+    if is_picture and depth > (most := min(size[1:]).bit_length() - 1):
+        fault = f"'{name}' halves pictures {depth} times, but {size[1]} x {size[2]} pixels allow only {most}"
         raise UserError(f"{fault}: choose a smaller depth.")
     layers: list[nn.Module] = [] if is_picture else [nn.Flatten()]
-    for _ in range(shape.depth):
+    for _ in range(depth):
         if is_picture:
-            layers.append(nn.Conv2d(size[0], shape.width, 3, padding=1, bias=bias))
-            size = (shape.width, size[1] // 2, size[2] // 2)
+            layers.append(nn.Conv2d(size[0], width, 3, padding=1, bias=bias))
+            size = (width, size[1] // 2, size[2] // 2)
         else:
-            layers.append(nn.Linear(prod(size), shape.width, bias=bias))
-            size = (shape.width,)
-        if shape.norm == "layer":
-            layers.append(nn.GroupNorm(1, shape.width) if is_picture else nn.LayerNorm(shape.width))
-        elif shape.norm == "batch":
-            layers.append(CountedBatchNorm(shape.width))
+            layers.append(nn.Linear(prod(size), width, bias=bias))
+            size = (width,)
+        if norm == "layer":
+            layers.append(nn.GroupNorm(1, width) if is_picture else nn.LayerNorm(width))
+        elif norm == "batch":
+            layers.append(CountedBatchNorm(width))
         layers += [nn.MaxPool2d(2), nn.ReLU()] if is_picture else [nn.ReLU()]
     return [*layers, *([nn.Flatten()] if is_picture else []), nn.Linear(prod(size), out_dim)]
 

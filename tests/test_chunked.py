@@ -17,7 +17,7 @@ from fcamlib.chunked import batch_output, chunk_size, kept_of_each
 from fcamlib.cost import PeakMemory
 from fcamlib.data.sdc import SDCData, distinct
 from fcamlib.fcam import FCAM, FCAMOutput, TableOutput
-from fcamlib.numerics import PLAIN, Numerics, reproducible
+from fcamlib.numerics import Numerics, reproducible
 
 N, B, M, K, D = 23, 7, 11, 5, 6
 FLOAT64 = Numerics(torch.device("cpu"), torch.float64)
@@ -167,11 +167,6 @@ def test_subnormal_numbers_are_flushed_in_every_thread_and_come_back(threads: in
         assert flushed(values) == [0.0] * 4
     finally:
         torch.set_num_threads(before)
-
-
-def test_rows_at_once_fill_the_budget_and_are_at_least_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numerics, "BUDGET", 1_000)
-    assert [PLAIN.rows_at_once(each) for each in (0, 7, 1_000, 5_000)] == [1_000, 142, 1, 1]
 
 
 PROGRAM = """

@@ -44,13 +44,9 @@ def em() -> Iterator[None]:
     del paradigms.PARADIGMS["em"]
 
 
-def network() -> FCAM:
-    return mlp(D, K)
-
-
 def test_gradient_of_expectation_maximisation_is_that_of_lvml(em: None) -> None:
     for data in (vectors(B, M, N, D, K, masked) for masked in (False, True)):
-        model, gradients = network(), []
+        model, gradients = mlp(D, K), []
         for name in ("em", "lvml"):
             output = model(data.bank.rows(torch.arange(N), torch.float64), data.segments.long(), name, data.mask)
             gradients.append(torch.autograd.grad(output.loss(name, data.label), list(model.parameters())))

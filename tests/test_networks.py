@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.testing import assert_close
 
 from fcamlib import store
-from fcamlib.config import Grid, NetworkShape
+from fcamlib.config import Grid
 from fcamlib.data.sdc import distinct, every_occurrence
 from fcamlib.errors import UserError
 from fcamlib.evaluation import evaluate
@@ -30,14 +30,10 @@ from fcamlib.training import fit
 
 PICTURE, DIGIT, VECTOR, WINDOW = (3, 32, 32), (1, 8, 8), (7,), (2, 17)
 SHAPES: dict[str, tuple[int, ...]] = {
-    "cifar10": PICTURE,
-    "cifar100": PICTURE,
-    "digits": DIGIT,
-    "mlp": DIGIT,
-    "linear": DIGIT,
+    **dict.fromkeys(("cifar10", "cifar100"), PICTURE),
+    **dict.fromkeys(("digits", "mlp", "linear"), DIGIT),
+    **dict.fromkeys(("text200", "text50"), VECTOR),
     "conv1d": WINDOW,
-    "text200": VECTOR,
-    "text50": VECTOR,
 }
 K = 5
 
@@ -169,43 +165,43 @@ def test_wrong_names_and_shapes_are_one_sentence(name: str, shape: tuple[int, ..
         classification_network(name, shape, K, generator())
 
 
-def by_hand(network: nn.Module, shape: NetworkShape, values: Tensor) -> Tensor:
+def by_hand(network: nn.Module, kind: str, norm: str, depth: int, values: Tensor) -> Tensor:
     """The table of `fcamlib.networks`, from the network's numbers alone, ReLU before pooling."""
     weights = iter(network.parameters())
-    hidden = values.flatten(1) if shape.kind == "mlp" else values
-    for _ in range(shape.depth):
+    hidden = values.flatten(1) if kind == "mlp" else values
+    for _ in range(depth):
         kernel = next(weights)
-        bias = next(weights) if shape.norm != "batch" else None
-        if shape.kind == "mlp":
+        bias = next(weights) if norm != "batch" else None
+        if kind == "mlp":
             hidden = functional.linear(hidden, kernel, bias)
         else:
             hidden = functional.conv2d(hidden, kernel, bias, padding=1)
-        if shape.norm:
+        if norm:
             scale, offset = next(weights), next(weights)
-            over = [0] if shape.norm == "batch" else [1]
-            over += [2, 3] if shape.kind == "cnn" else []
+            over = [0] if norm == "batch" else [1]
+            over += [2, 3] if kind == "cnn" else []
             mean, variance = hidden.mean(over, keepdim=True), hidden.var(over, unbiased=False, keepdim=True)
             per_unit = (1, -1, 1, 1)[: hidden.dim()]
             hidden = (hidden - mean) / (variance + 1e-5).sqrt() * scale.view(per_unit) + offset.view(per_unit)
         hidden = hidden.relu()
-        if shape.kind == "cnn":
+        if kind == "cnn":
             hidden = functional.max_pool2d(hidden, 2)
     return functional.linear(hidden.flatten(1), *weights)
 
 
 @pytest.mark.parametrize(
-    ("kind", "norm", "depth"), list(itertools.product(("mlp", "cnn"), ("", ":layer", ":batch"), (1, 3)))
+    ("kind", "norm", "depth"), list(itertools.product(("mlp", "cnn"), ("", "layer", "batch"), (1, 3)))
 )
 def test_layers_are_those_of_the_name(kind: str, norm: str, depth: int) -> None:
-    name, shape = f"{kind}:{depth}x5{norm}", NetworkShape(kind, depth, 5, norm.removeprefix(":"))
+    name = f"{kind}:{depth}x5{norm and ':'}{norm}"
     network = classification_network(name, DIGIT, NUM_CLASSES, generator(), torch.float64)
     for number, weight in enumerate(network.parameters()):
         if weight.dim() == 1:  # off their constants, so that they count
             nn.init.normal_(weight, mean=0.5, generator=generator(number))
     values = torch.randn(6, *DIGIT, generator=generator(9), dtype=torch.float64)
-    assert_close(network(values), by_hand(network, shape, values), **CLOSE)
+    assert_close(network(values), by_hand(network, kind, norm, depth, values), **CLOSE)
     focus = focus_network(name, DIGIT, generator(), torch.float64)
-    assert_close(focus(values), by_hand(focus, shape, values).squeeze(1), **CLOSE)
+    assert_close(focus(values), by_hand(focus, kind, norm, depth, values).squeeze(1), **CLOSE)
 
 
 @pytest.mark.parametrize("channels_and_pixels", [(3,), (3, 2, 4)])

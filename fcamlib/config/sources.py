@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fcamlib import paths
 from fcamlib.errors import DataError, UserError, one_line, shown
@@ -107,23 +107,14 @@ OUTSIDE: list[str] = []  # networks added by `fcamlib.networks.register`, allowe
 _SHAPE = re.compile(r"(mlp|cnn):([1-9]|[12]\d|3[0-2])x([1-9]\d{0,3})(?::(batch|layer))?")  # one spelling each
 
 
-class NetworkShape(NamedTuple):
-    """A parsed name such as `mlp:2x64:layer`: `depth` hidden layers of `width` units or filters, normalised."""
-
-    kind: str
-    depth: int
-    width: int
-    norm: str = ""
-
-
-def network_shape(name: str, field: str = "network") -> NetworkShape:
-    """Parse depth, width and normalisation from a name; `UserError` if it is invalid."""
+def network_shape(name: str, field: str = "network") -> tuple[str, int, int, str]:
+    """Kind, depth, width and normalisation in a name such as `mlp:2x64:layer`; `UserError` if it is invalid."""
     found = _SHAPE.fullmatch(name)
     if found is None:
         form = "write KIND:DEPTHxWIDTH, at most 32x9999, optionally followed by :batch or :layer"
         raise UserError(f"{field}='{shown(name)}' is not understood: {form}, such as mlp:2x64 or mlp:2x64:layer.")
     kind, depth, width, norm = found.groups("")
-    return NetworkShape(kind, int(depth), int(width), norm)
+    return kind, int(depth), int(width), norm
 
 
 def require_network(field: str, name: str, known: Sequence[str], shapes: Sequence[str] = ("mlp", "cnn")) -> None:
