@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import model_validator
 from pydantic.fields import FieldInfo
@@ -23,6 +23,7 @@ from fcamlib.config.tasks import Frozen, Mosaics, Task, as_list, read_yaml, requ
 from fcamlib.errors import UserError, one_line, shown, unknown_name
 
 PROFILES = Path("notebooks/profiles")  # profiles that can be given by name, in a source checkout
+P = TypeVar("P", bound="Parameters")
 
 
 def is_empty(value: Any, or_zero: bool = False) -> bool:
@@ -41,7 +42,7 @@ class Parameters(Frozen):
         return dict(cls.model_fields)
 
     @classmethod
-    def of(cls, parameters: Mapping[str, Any], called: Mapping[str, str] | None = None) -> Self:
+    def of(cls: type[P], parameters: Mapping[str, Any], called: Mapping[str, str] | None = None) -> P:
         """Validate parameters given as text or values; `called` maps fields to the names that a user knows."""
         return checked(cls, parameters, called)
 
