@@ -109,6 +109,8 @@ def training(model: type[configs.Parameters], one: bool = False) -> Callable[[Ma
             wanted = make(given, **options)
             if not (list_only or estimate):
                 return compute(wanted, fresh, as_json, not live)
+            if estimate:
+                errors.require_address_space()
             from fcamlib.estimate import listing
 
             click.echo("\n".join(listing(wanted, estimate, fresh, not live)))
@@ -130,6 +132,7 @@ def compute(wanted: Sequence[Config], fresh: bool, as_json: bool, recorded: bool
         try:
             result = None if fresh else store.find(config, recorded, report=False)  # needs no torch
             if result is None:
+                errors.require_address_space()
                 from fcamlib.numerics import keep_freed_memory
 
                 keep_freed_memory()
@@ -284,6 +287,7 @@ def list_results(as_json: bool) -> None:
 @main.command()
 def check() -> None:
     """Show versions, devices, folders, data sets and results."""
+    errors.require_address_space()
     from fcamlib.checks import report
 
     click.echo(report())
@@ -313,6 +317,7 @@ def rerun(names: tuple[str, ...]) -> None:
     Data that a record names by folder or file are searched for in FCAM_DATA and its subfolders. An interrupted rerun
     resumes. The exit status is 1 if a record is not reproduced. Example: FCAM_DATA=PATH fcam rerun 'hatexplain-*'
     """
+    errors.require_address_space()
     from fcamlib.checks import rerun
 
     if not rerun(names):

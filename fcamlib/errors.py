@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 LONGEST = 200  # characters of a value that a message repeats
+ADDRESS_SPACE = 4 * 2**30  # bytes that PyTorch and a small run need
 
 
 class UserError(ValueError):
@@ -36,6 +38,19 @@ def is_out_of_memory(error: Exception) -> bool:
     """Whether Python, torch or the loader of its libraries ran out of memory."""
     words = ("out of memory", "allocate memory", "failed to map segment", "bad_alloc")
     return isinstance(error, MemoryError) or any(word in str(error) for word in words)
+
+
+def require_address_space() -> None:
+    """Refuse a memory limit under which PyTorch's libraries would kill the process without a message."""
+    with suppress(ImportError):  # Windows has no such limits
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if 0 <= limit < ADDRESS_SPACE:
+            raise UserError(
+                f"virtual memory is limited to {limit / 2**30:.1f} GiB (ulimit -v), but PyTorch needs "
+                f"{ADDRESS_SPACE / 2**30:.0f}: raise the limit, or remove it."
+            )
 
 
 def one_line(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pandas as pd
 
 from fcamlib.config import CaptionGrid, Grid, Parameters
-from fcamlib.errors import UserError
+from fcamlib.errors import UserError, require_address_space
 from fcamlib.paradigms import label_of
 from fcamlib.tables import Result, paradigms, title
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound=Parameters)
 INJECTED = "# Parameters"  # first line of the cell in which papermill sets the caller's values
 
+require_address_space()  # the imports that follow in a notebook load PyTorch
 pd.set_option("display.max_colwidth", None)  # tables show sentences whole
 
 

@@ -155,6 +155,7 @@ def test_profiles_are_read_and_faults_in_them_named(tmp_path: Path) -> None:
         "- 4\n": "the profile 'p.yaml' is not a list of 'name: value' lines.",
         "4: 5\n": "'4' is not a parameter: known are dataset, ",
         "seeds: 1\nseeds: 2\n": f"{unread}it names seeds twice: give it once).",
+        "a: &a [1]\nb: *a\n": f"{unread}aliases (*name) are not read).",
         "seeds: " + "[" * 5_000: f"{unread}it is nested too deep).",
         "a: [\n": unread,
     }.items():
@@ -218,6 +219,15 @@ def test_an_interruption_during_imports_is_one_sentence() -> None:
     code += "sys.meta_path.insert(0, Finder())\nfrom fcamlib.__main__ import main\nmain()"
     done = fcam_process("run", code=code)
     assert (done.returncode, done.stderr) == (130, "fcam: interrupted before anything was computed.\n")
+
+
+def test_too_small_a_limit_of_addresses_is_one_sentence() -> None:
+    limit = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (3_000_000 * 1024,) * 2)\n"
+    done = fcam_process("run", *SMALL_OPTIONS, code=f"{limit}from fcamlib.__main__ import main\nmain()")
+    said = "fcam: virtual memory is limited to 2.9 GiB (ulimit -v), but PyTorch needs 4: raise the limit, or "
+    assert (done.returncode, done.stderr) == (2, f"{said}remove it.\n")
+    in_notebook = fcam_process(code=f"{limit}from fcamlib import notebook").stderr.splitlines()[-1]
+    assert in_notebook == f"fcamlib.errors.UserError: {said.removeprefix('fcam: ')}remove it."
 
 
 def test_output_replaces_what_the_terminal_cannot_write(monkeypatch: pytest.MonkeyPatch) -> None:

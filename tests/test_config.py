@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501  (a case a line in the table of sentences)
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from fcamlib.config import (
     Phase,
     Run,
     Series,
+    StudyGrid,
+    SweepGrid,
     Text,
     grids,
     portable_source,
@@ -93,6 +96,28 @@ def test_a_wrong_value_is_one_short_sentence(kind: type[Parameters], given: dict
     sentence = str(caught.value)
     assert sentence.startswith(said) and sentence.endswith(".") and len(sentence) < 800
     sentence.encode()  # can be printed
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "said"),
+    [
+        (Grid, {"paradigms": "soft", "hard_learning_rates": 0.2}, "hard_learning_rates=0.2 has no effect: it belongs to"),
+        (Grid, {"paradigms": "lvml", "switch_epoch": 3}, "switch_epoch=3 has no effect: it belongs to the hybrid."),
+        (Grid, {"search_epochs": 3}, "search_epochs=3 has no effect: there is only one learning rate."),
+        (Grid, {"optimizer": "adam", "momentum": 0.5}, "momentum=0.5 has no effect: it belongs to SGD."),
+        (SweepGrid, {"paradigms": "soft", "hard_learning_rate": 0.2}, "hard_learning_rate=0.2 has no effect: hard is not"),
+        (StudyGrid, {"paradigms": "soft", "soft_shares": 0.3}, "soft_shares=0.3 has no effect: it belongs to the hybrid."),
+        (StudyGrid, {"each_learning_rate": 0.1, "learning_rates": 0.2}, "learning_rates=0.2 has no effect: each_learning_rate"),
+        (Grid, {"momentum": 0.5, "switch_epoch": 3}, ""),
+        (Grid, {"paradigms": "soft+soft", "switch_epoch": 3, "hard_learning_rates": 0.2}, ""),
+    ],
+)  # fmt: skip
+def test_what_cannot_have_an_effect_is_said(
+    kind: type[Parameters], given: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    kind.of(given)
+    messages = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert messages[0].startswith(said) if said else messages == []
 
 
 def test_the_grid_is_every_paradigm_with_every_seed_and_the_hybrid_has_two_phases() -> None:

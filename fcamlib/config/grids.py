@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
@@ -80,6 +80,16 @@ class Grid(TaskParameters, Training, Optimizer):
             self.phases(schedule)
         return self
 
+    def idle(self) -> Iterable[tuple[str, str]]:
+        if not {*self.paradigms} & {*SCHEDULES}:
+            yield from (
+                (name, "it belongs to the hybrid") for name in ("switch_epoch", "hard_learning_rates", "soft_shares")
+            )
+        if max(len(self.learning_rates), len(self.hard_learning_rates)) == 1:
+            yield "search_epochs", "there is only one learning rate"
+        if self.optimizer == "adam":
+            yield "momentum", "it belongs to SGD"
+
     def configs(self) -> list[Run]:
         """The runs, paradigm by paradigm, seed by seed."""
         model = self.model(self.focus_network, self.classification_network)
@@ -146,6 +156,11 @@ class StudyGrid(Grid):
     def _check_study(self) -> Any:
         self.config()
         return self
+
+    def idle(self) -> Iterable[tuple[str, str]]:
+        yield from super().idle()
+        if self.each_learning_rate:
+            yield from ((f"{which}learning_rates", "each_learning_rate takes its place") for which in ("", "hard_"))
 
     def config(self, **changed: Any) -> Study:
         """The study; `changed` overrides parameters, such as `soft_shares=(0.5,)`."""
@@ -247,6 +262,10 @@ class SweepGrid(TaskParameters, Training, FixedFocus):
     def _check_network(self) -> Any:
         require_network("classification_network", self.classification_network, self.task.networks)
         return self
+
+    def idle(self) -> Iterable[tuple[str, str]]:
+        for paradigm in {"soft", "hard", "lvml"} - set(self.paradigms):
+            yield f"{paradigm}_learning_rate", f"{paradigm} is not trained"
 
     def config(self) -> Sweep:
         """The sweep."""

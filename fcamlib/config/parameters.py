@@ -8,7 +8,8 @@ paper's own are in notebooks/profiles/paper.yaml.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -22,6 +23,7 @@ from fcamlib.config.sources import SOURCES, Source, load_plugins, written
 from fcamlib.config.tasks import Frozen, Mosaics, Task, as_list, read_yaml, require_distinct
 from fcamlib.errors import UserError, one_line, shown, unknown_name
 
+log = logging.getLogger(__name__)
 PROFILES = Path("notebooks/profiles")  # profiles that can be given by name, in a source checkout
 P = TypeVar("P", bound="Parameters")
 
@@ -44,7 +46,15 @@ class Parameters(Frozen):
     @classmethod
     def of(cls: type[P], parameters: Mapping[str, Any], called: Mapping[str, str] | None = None) -> P:
         """Validate parameters given as text or values; `called` maps fields to the names that a user knows."""
-        return checked(cls, parameters, called)
+        found: P = checked(cls, parameters, called)
+        for name, why in found.idle():
+            if not is_empty(parameters.get(name, 0), or_zero=True):
+                log.warning("%s=%s has no effect: %s.", (called or {}).get(name, name), shown(parameters[name]), why)
+        return found
+
+    def idle(self) -> Iterable[tuple[str, str]]:
+        """Parameters that have no effect given the others, and why."""
+        return ()
 
     @model_validator(mode="after")
     def _check_lists(self) -> Any:

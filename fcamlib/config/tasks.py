@@ -17,7 +17,12 @@ from fcamlib.errors import UserError, explain, shown
 
 
 class _Reader(yaml.BaseLoader):
-    """YAML with text values, since a class may be called 01 or no; without repeated names."""
+    """YAML with text values, since a class may be called 01 or no; without aliases and repeated names."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases (*name) are not read")
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         names = [key.value for key, _ in node.value]

@@ -90,7 +90,10 @@ def picture_features(
 
     def compute(rows: slice) -> NDArray[np.float16]:
         maps = encoded(pixels_of(pictures[rows], image_size))
-        return maps.flatten(2).transpose(1, 2).to("cpu", torch.float16).numpy()  # (n, L, D)
+        found = maps.flatten(2).transpose(1, 2).to("cpu", torch.float16)  # (n, L, D)
+        if not bool(found.isfinite().all()):
+            raise DataError(f"features='{encoder.name}': the features exceed float16: check the weights.")
+        return found.numpy()
 
     _, num_features, height, width = encoded(np.zeros((1, image_size, image_size, 3), dtype=np.uint8)).shape
     about = {"weights": encoder.sha256, "pictures": pictures_hash(pictures), "image_size": image_size}

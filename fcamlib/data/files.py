@@ -1,4 +1,4 @@
-"""Files: a user's files are checked and identified by content; official files are downloaded and verified.
+"""Files: a user's files are opened within limits and identified by content; official files are downloaded and verified.
 
 Every array of an .npz file is checked by a schema: shape, kind and range, before conversion. Hashes of large files are
 cached in the user's cache folder by size, time and inode, so unchanged files are not read again. Names that begin with
@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import socket
+import stat
 import sys
 import time
 import zipfile
@@ -34,6 +35,7 @@ from fcamlib.errors import DataError
 
 REMEMBERED = 1 << 20  # bytes above which a hash is cached
 SETTLED = 2.0  # seconds after which a changed file has a different time on every file system
+MOST_BYTES = 1 << 32  # limit for a text or JSON file
 PATIENCE = 30.0  # seconds that a download may be silent
 LARGEST = float(np.finfo(np.float32).max)
 KINDS = {  # kind of an array -> allowed numpy kinds, required content
@@ -46,10 +48,13 @@ KINDS = {  # kind of an array -> allowed numpy kinds, required content
 Arrays = dict[str, np.ndarray]
 
 
-def opened(file: Path) -> BufferedReader:
-    """Open a user's file; `OSError` for a pipe, socket or device, which might block."""
-    if file.exists() and not file.is_file():
+def opened(file: Path, most_bytes: int = sys.maxsize) -> BufferedReader:
+    """Open a user's file; `OSError` for a pipe, socket or device, which might block, and for a larger file."""
+    status = file.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(0, "it is not a regular file", str(file))
+    if status.st_size > most_bytes:
+        raise OSError(0, f"it has more than {most_bytes / 1e9:.1f} GB", str(file))
     return file.open("rb")
 
 
@@ -116,7 +121,7 @@ def _sha256(text: str) -> str:
 def read_text(file: Path, owner: str) -> str:
     """The text of a user's file, given by the parameter `owner`; `DataError` if it is empty or not UTF-8."""
     try:
-        with opened(file) as stream:
+        with opened(file, MOST_BYTES) as stream:
             content = stream.read()
     except OSError as error:
         raise DataError(f"{owner}: the file '{file}' cannot be read ({error.strerror}).") from None
@@ -185,7 +190,7 @@ def download(url: str, target: Path, sha256: str) -> None:
 # --- arrays -----------------------------------------------------------------------------------------------------------
 
 
-def load(source: str, allowed: Mapping[str, str]) -> Arrays:
+def load(source: str, allowed: Iterable[str]) -> Arrays:
     """The arrays of a `kind:PATH` source, unconverted; pickles are not loaded."""
     path, arrays = source_path(source), {}
     try:
@@ -194,7 +199,10 @@ def load(source: str, allowed: Mapping[str, str]) -> Arrays:
             require_memory(2 * size, f"dataset='{source}': its arrays", "give fewer instances")
             for name in archive.namelist():
                 with archive.open(name) as member:
-                    arrays[name.removesuffix(".npy")] = np.lib.format.read_array(member, allow_pickle=False)
+                    array = np.lib.format.read_array(member, allow_pickle=False)
+                if array.dtype.kind == "U":
+                    "".join(array.ravel().tolist()).encode()  # a file can hold characters that are not in Unicode
+                arrays[name.removesuffix(".npy")] = array
     except DataError:
         raise
     except Exception as error:  # with a damaged file, numpy and zipfile can raise anything
@@ -281,7 +289,9 @@ def stratified(label: Int64[np.ndarray, " n"], shares: Iterable[float], seed: in
     return part
 
 
-def standardised(values: np.ndarray, seen: NDArray[np.bool_], axis: tuple[int, ...]) -> NDArray[np.float32]:
+def standardised(
+    values: NDArray[np.floating], seen: NDArray[np.bool_], axis: tuple[int, ...], source: str
+) -> NDArray[np.float32]:
     """Values scaled to mean 0 and standard deviation 1 over `axis` of the `seen` ones; constant channels become 0.
 
     A channel counts as constant if its variation is below the resolution of the file's number type.
@@ -290,4 +300,8 @@ def standardised(values: np.ndarray, seen: NDArray[np.bool_], axis: tuple[int, .
     mean, deviation = (getattr(known, name)(axis=axis, keepdims=True) for name in ("mean", "std"))
     resolution = 4 * np.finfo(values.dtype).eps * np.abs(known).max(axis=axis, keepdims=True)
     is_constant = (np.ptp(known, axis=axis, keepdims=True) <= resolution) | (deviation == 0)
-    return np.where(is_constant, 0.0, (values - mean) / np.where(is_constant, 1.0, deviation)).astype(np.float32)
+    with np.errstate(over="ignore"):
+        scaled = np.where(is_constant, 0.0, (values - mean) / np.where(is_constant, 1.0, deviation)).astype(np.float32)
+    if not np.isfinite(scaled).all():
+        raise DataError(f"dataset='{source}': a value is 1e38 standard deviations from the training mean: correct it.")
+    return scaled

@@ -232,6 +232,8 @@ def folder_splits(source: str) -> list[Path]:
 def _classes(root: Path, source: str) -> dict[str, list[Path]]:
     """The pictures of each class in train/ or test/; other files are reported in the log."""
     names = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if odd := [name for name in names if not name.isprintable()]:
+        raise DataError(f"dataset='{source}': the class {odd[0]!a} of {root.name}/ is not readable text: rename it.")
     classes: dict[str, list[Path]] = {name: [] for name in names}
     unknown: list[Path] = []
     for file in files_below(root):

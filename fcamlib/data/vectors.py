@@ -123,7 +123,7 @@ def _draw_series(config: Series, num_series: int, generator: np.random.Generator
 
 def _series_of_file(config: Series) -> SDCTask:
     source, step = config.source, config.window_length or 1
-    arrays = load(source, SERIES | WINDOWS)
+    arrays = load(source, dict.fromkeys([*SERIES, *WINDOWS]))
     if ("series" in arrays) == ("windows" in arrays):
         raise DataError(f"dataset='{source}' needs either the array 'series' or the array 'windows': give one of them.")
     kind = "series" if "series" in arrays else "windows"
@@ -149,7 +149,7 @@ def _series_of_file(config: Series) -> SDCTask:
     drawn = np.array(SPLITS)[stratified(label, SHARES, seed=0)]
     split = required(arrays.get("split", drawn), label, names, source)
     owner = mask.nonzero()[0]
-    values = standardised(values[mask], split[owner] == "train", (0, 2))  # (N, C, T), without padding
+    values = standardised(values[mask], split[owner] == "train", (0, 2), source)  # (N, C, T), without padding
     return _task(values, owner, foreground[mask], label, split, names, short_source(source))
 
 
@@ -193,7 +193,7 @@ def _bags_of_file(config: Bags) -> SDCTask:
     arrays, names = _checked_bags(config.source)
     bag = arrays["bag"]
     split = _split(arrays, names, config)
-    features = standardised(arrays["features"], split[bag] == "train", (0,))
+    features = standardised(arrays["features"], split[bag] == "train", (0,), config.source)
     foreground = arrays.get("foreground", np.zeros(len(bag), dtype=bool))
     return _task(features, bag, foreground, arrays["label"], split, names, short_source(config.source))
 

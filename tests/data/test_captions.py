@@ -327,6 +327,7 @@ def test_words_name_categories_of_the_data(
         ("dog: [hound]\ncat: [dogs]\n", r"field 'cat': the word 'dogs' already belongs to 'dog'"),
         ("dog: []\n", r"write 'category: \[word, word\]' on each line"),
         ("cat: [tom]\ndog:\n  - hound\n  - two words\n", r"field 'dog': 'two words' is not a single lower-case"),
+        ("dog: &a [*a]\n", r"aliases"),
         ("", r"words: the file .* is empty"),
     ],
 )

@@ -70,6 +70,7 @@ FAULTS: list[tuple[str, Arrays, str]] = [
     ("series", {"label": np.arange(19) % 2}, r"'label' has shape \(19,\), but \(n = 20\) is needed"),
     ("series", {"label": at(3, 0.5, 20)}, r"'label' is 0.5 at \[3\] \(1 such\): give whole numbers or names"),
     ("series", {"label": np.ones(20, dtype=int)}, r"'label' names only one class \(1\): give at least two"),
+    ("series", {"label": np.array([0xD800, 65] * 10, "<u4").view("<U1")}, r"cannot be read \(.*surrogates not allowed"),
     ("series", {"label": np.array([{}] * 20)}, "holds Python objects, which are not read"),
     # of series, lengths and splits
     ("series", {"windows": np.zeros((20, 4, 2, 5))}, "needs either the array 'series' or the array 'windows'"),
@@ -161,6 +162,14 @@ def test_a_constant_channel_becomes_zero_at_any_scale(tmp_path: Path, dtype: Any
     arrays["features"][arrays["bag"] == 8, 0] *= 5  # a test bag of repeat 1, fold 2
     made = loaded(tmp_path, arrays, repeat=1, fold=2).bank.values.numpy()
     assert (made[:, 0] == 0).all() and np.isfinite(made).all() and 0.5 < made[:, 1].std() < 2
+
+
+def test_what_standardising_cannot_hold_is_one_sentence(tmp_path: Path) -> None:
+    arrays = bags()
+    arrays["features"][:, 0] = 1e-30 * np.arange(60)
+    arrays["features"][arrays["bag"] == 8, 0] = 3e38
+    with pytest.raises(DataError, match="a value is 1e38 standard deviations from the training mean"):
+        loaded(tmp_path, arrays, repeat=1, fold=2)
 
 
 def test_clouds_decide_the_label_by_their_foreground_and_nothing_else() -> None:
