@@ -214,8 +214,13 @@ def entropy_bonus(log_alpha: Float[Tensor, "B T L"], real: Bool[Tensor, "B T"]) 
 
 def next_baseline(
     baseline: Float[Tensor, " T"], reward: Float[Tensor, "B T"], real: Bool[Tensor, "B T"], momentum: float
-) -> Float[Tensor, " T"]:
-    """The moving average of rewards at each place after a batch; places that no caption reaches are unchanged."""
+) -> tuple[Float[Tensor, " T"], Float[Tensor, " T"]]:
+    """The baseline of a batch, and the moving average of rewards after it, at each place.
+
+    The baseline is the average before the batch; where that is NaN, this is a place's first batch, which is its own
+    baseline. The average is unchanged at places that no caption reaches.
+    """
     count = real.sum(dim=0)
     mean = reward.masked_fill(~real, 0.0).sum(dim=0) / count.clamp(min=1)
-    return torch.where(count > 0, momentum * baseline + (1.0 - momentum) * mean, baseline)
+    before = torch.where(baseline.isnan(), mean, baseline)
+    return before, torch.where(count > 0, momentum * before + (1.0 - momentum) * mean, baseline)

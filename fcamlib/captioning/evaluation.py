@@ -34,7 +34,7 @@ from torch import Tensor
 
 from fcamlib import metrics
 from fcamlib.captioning.decoding import Greedy, greedy, read, real_words
-from fcamlib.captioning.model import Captioner, context_at_test, num_regions
+from fcamlib.captioning.model import STRIDE, Captioner, context_at_test
 from fcamlib.data.captions import CaptionData, CaptionTask, decode
 from fcamlib.evaluation import evaluating
 from fcamlib.numerics import Numerics
@@ -163,7 +163,8 @@ class CaptionEvaluator:
         self.data, self.vocabulary = task.splits[split], task.vocabulary
         self.max_words, self.numerics = max_words, numerics
         self.names = category_names(task).to(numerics.device, numerics.dtype)
-        self.regions = num_regions(self.data.pictures.segment_shape)
+        shape = self.data.pictures.segment_shape  # (L, D) of features or (3, S, S) of pictures
+        self.regions = shape[0] if len(shape) == 2 else (shape[-1] // STRIDE) ** 2
         shown = [
             (number, category, objects.box.numpy()[np.array(objects.category) == category])
             for number, objects in enumerate(self.data.objects)

@@ -142,11 +142,6 @@ class SmallCNN(nn.Module):
         return self.layers(pictures).flatten(2).transpose(1, 2) + self.place
 
 
-def num_regions(segment_shape: tuple[int, ...]) -> int:
-    """Number L of regions of pictures (3, S, S) under `SmallCNN` or of features (L, D)."""
-    return segment_shape[0] if len(segment_shape) == 2 else (segment_shape[-1] // STRIDE) ** 2
-
-
 class StartState(nn.Module):
     """The decoder's state before the first word: zero, or a dense layer applied to the mean region.
 

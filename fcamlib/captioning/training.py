@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
@@ -186,19 +186,12 @@ class CaptionTrainer:
         loss = entropy = decoding.cross_entropy(found.words, real)
         if found.places is not None:
             reward = decoding.rewards(found.words, training.credit)
-            loss = decoding.reinforce_loss(found.words, found.places, reward, self._baseline(reward, real), real)
+            average, momentum = self.baseline[: real.shape[1]], training.baseline_momentum
+            before, average[:] = decoding.next_baseline(average, reward, real, momentum)
+            loss = decoding.reinforce_loss(found.words, found.places, reward, before, real)
             if training.entropy_weight:
                 loss = loss - training.entropy_weight * decoding.entropy_bonus(found.log_alpha, real)
         return loss, entropy.detach(), int(real.sum())
-
-    def _baseline(self, reward: Float[Tensor, "B T"], real: Bool[Tensor, "B T"]) -> Float[Tensor, " T"]:
-        """The moving average before this batch, which is then added; a place's first batch is its own baseline."""
-        length = reward.shape[1]
-        batch = decoding.next_baseline(torch.zeros_like(reward[0]), reward, real, 0.0)
-        before = torch.where(self.baseline[:length].isnan(), batch, self.baseline[:length])
-        after = decoding.next_baseline(before, reward, real, self.config.training.baseline_momentum)
-        self.baseline[:length] = torch.where(real.any(dim=0), after, self.baseline[:length])
-        return before
 
     def _state(self) -> dict[str, Any]:
         """The state between two epochs."""

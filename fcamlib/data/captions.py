@@ -52,11 +52,6 @@ def build_vocabulary(captions: Iterable[Sequence[str]], min_count: int = 1) -> t
     return (*SPECIAL, *sorted(kept, key=lambda word: (-counts[word], word)))
 
 
-def encode(words: Sequence[str], numbers: Mapping[str, int]) -> list[int]:
-    """START, the numbers of the words (UNKNOWN outside the vocabulary), END."""
-    return [START, *(numbers.get(word, UNKNOWN) for word in words), END]
-
-
 def decode(tokens: Iterable[int], vocabulary: Sequence[str]) -> tuple[str, ...]:
     """The words of `tokens` up to the first END, without START and PAD; UNKNOWN stays as `<unk>`."""
     said = takewhile(lambda token: token != END, tokens)
@@ -163,7 +158,7 @@ def _data(pictures: Sequence[CocoPicture], bank: Bank, vocabulary: tuple[str, ..
     captions = [(row, caption) for row, picture in enumerate(pictures) for caption in picture.captions]
     if num_longer := sum(len(caption) > max_words for _, caption in captions):
         log.warning("%d captions are longer than %d words and are cut.", num_longer, max_words)
-    encoded = [torch.tensor(encode(caption[:max_words], numbers)) for _, caption in captions]
+    words = [[numbers.get(word, UNKNOWN) for word in caption[:max_words]] for _, caption in captions]
     objects, phrases, first = [], [], 0
     for picture in pictures:
         placed = [(category, box) for category, given in picture.objects for box in _inside(picture, [given])]
@@ -176,7 +171,7 @@ def _data(pictures: Sequence[CocoPicture], bank: Bank, vocabulary: tuple[str, ..
     return CaptionData(
         pictures=bank,
         picture=torch.tensor([row for row, _ in captions]),
-        tokens=pad_sequence(encoded, batch_first=True, padding_value=PAD),
+        tokens=pad_sequence([torch.tensor([START, *own, END]) for own in words], True, PAD),
         references=tuple(tuple(picture.captions) for picture in pictures),
         objects=tuple(objects),
         image_ids=torch.tensor([picture.image_id for picture in pictures]),

@@ -42,11 +42,8 @@ log = logging.getLogger(__name__)
 COCO_SPLITS = ("train2014", "val2014")  # our test pictures are the official val
 PLACES = [f"annotations/{kind}_{split}.json" for kind in ("captions", "instances") for split in COCO_SPLITS]
 PLACES += COCO_SPLITS
-COCO_URLS = {
-    "train2014": "http://images.cocodataset.org/zips/train2014.zip",
-    "val2014": "http://images.cocodataset.org/zips/val2014.zip",
-    "annotations": "http://images.cocodataset.org/annotations/annotations_trainval2014.zip",
-}
+COCO_URLS = {split: f"http://images.cocodataset.org/zips/{split}.zip" for split in COCO_SPLITS}
+COCO_URLS["annotations"] = "http://images.cocodataset.org/annotations/annotations_trainval2014.zip"
 Box = tuple[float, float, float, float]
 Linked = tuple[int, int, int, tuple[Box, ...]]  # caption of the picture, first word, end (exclusive), boxes
 Id = Annotated[int, Field(ge=0, lt=2**63)]  # kept as int64

@@ -15,8 +15,9 @@ import torch
 from jaxtyping import Bool
 from numpy.typing import NDArray
 
+from fcamlib.config.sources import portable_source
 from fcamlib.config.tasks import Mosaics, Orthogonal
-from fcamlib.data.pictures import Pictures, load_pictures, source_title
+from fcamlib.data.pictures import TITLES, Pictures, load_pictures
 from fcamlib.data.sdc import Bank, SDCData, SDCTask, generators
 from fcamlib.errors import DataError
 
@@ -45,7 +46,9 @@ def mosaic_task(config: Mosaics, seed: int) -> SDCTask:
             needed = "give at least two training pictures and one test picture"
             raise DataError(f"{empty[0]} has no pictures left for {split}: {needed}.")
         splits[split] = _draw_mosaics(bank, groups, (count, config.num_segments), generator)
-    title = source_title(config.source) + (" (test mosaics from training pictures)" if config.paper_split else "")
+    source = portable_source(config.source)
+    title = TITLES.get(source, source.removeprefix("folder:"))
+    title += " (test mosaics from training pictures)" if config.paper_split else ""
     return SDCTask(splits, config.foreground, title)
 
 

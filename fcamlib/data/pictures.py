@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from fcamlib import paths
-from fcamlib.config.sources import portable_source, source_path
+from fcamlib.config.sources import source_path
 from fcamlib.data.files import content_hash, download, files_below, opened, require_memory
 from fcamlib.errors import DataError
 
@@ -58,12 +58,6 @@ class Pictures:
             held_out = max(1, round(VALIDATION_SHARE * len(members)))
             validation[generator.permutation(members)[:held_out]] = True
         return {"train": is_train & ~validation, "validation": validation, "test": ~is_train}
-
-
-def source_title(source: str) -> str:
-    """Title of a data source in figures and tables."""
-    portable = portable_source(source)
-    return TITLES.get(portable, portable.removeprefix("folder:"))
 
 
 def load_pictures(source: str, image_size: int, fingerprint: str = "") -> Pictures:
@@ -159,17 +153,23 @@ def cifar_state(name: str) -> str:
 
 def _cifar(name: str) -> Pictures:
     """The official files in the data folder; missing or damaged files are unpacked from the archive."""
-    root = paths.data_dir()
+    root, cifar = paths.data_dir(), CIFAR[name]
     try:
         if (state := cifar_state(name)) != "verified":
             if state != "absent":
                 log.warning("%s in '%s' is not the official file and is replaced.", state, root)
-            _unpack(CIFAR[name], root)
-        return _read(CIFAR[name], root)
+            _unpack(cifar, root)
+        *files, names = (root / cifar.folder / file for file in cifar.files)
+        parts = [np.fromfile(file, dtype=np.uint8).reshape(-1, cifar.label_bytes + 3 * 32 * 32) for file in files]
+        class_names = tuple(names.read_text("ascii").split())
     except OSError as error:
         fault = f"cannot use '{error.filename or root}' ({error.strerror or error})"
         remedy = f"make the folder '{root}' writable, free some space, or set FCAM_DATA to another folder"
         raise DataError(f"{name}: {fault}; {remedy}.") from None
+    records = np.concatenate(parts)
+    values = np.ascontiguousarray(np.moveaxis(records[:, cifar.label_bytes :].reshape(-1, 3, 32, 32), 1, 3))
+    label = records[:, cifar.label_bytes - 1].astype(np.int64)
+    return Pictures(values, label, len(records) - len(parts[-1]), class_names)
 
 
 def _unpack(cifar: Cifar, root: Path) -> None:
@@ -186,15 +186,6 @@ def _unpack(cifar: Cifar, root: Path) -> None:
             part = root / cifar.folder / f".{name}.part"
             part.write_bytes(content.read())
             part.replace(root / cifar.folder / name)
-
-
-def _read(cifar: Cifar, root: Path) -> Pictures:
-    *files, names = (root / cifar.folder / name for name in cifar.files)
-    parts = [np.fromfile(file, dtype=np.uint8).reshape(-1, cifar.label_bytes + 3 * 32 * 32) for file in files]
-    records = np.concatenate(parts)
-    values = np.ascontiguousarray(np.moveaxis(records[:, cifar.label_bytes :].reshape(-1, 3, 32, 32), 1, 3))
-    label = records[:, cifar.label_bytes - 1].astype(np.int64)
-    return Pictures(values, label, len(records) - len(parts[-1]), tuple(names.read_text("ascii").split()))
 
 
 def _folder(source: str, image_size: int) -> Pictures:

@@ -14,7 +14,6 @@ from itertools import chain
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int64
 
 from fcamlib.config.tasks import Text
 from fcamlib.data import SPLITS
@@ -34,8 +33,10 @@ def text_task(config: Text, seed: int) -> SDCTask:
     (posts, names, title), words = _prepared(config, seed)
     split = np.array([post.split for post in posts])
     label = np.array([names.index(str(post.label)) for post in posts])
-    if config.label_noise:
-        label = _noisy(label, split == "train", len(names), config.label_noise, seed)
+    if config.label_noise:  # a share of the training labels becomes one of the other classes, uniformly
+        generator, train = np.random.default_rng([seed, _NOISE]), np.flatnonzero(split == "train")
+        chosen = train[generator.permutation(len(train))[: round(config.label_noise * len(train))]]
+        label[chosen] = (label[chosen] + generator.integers(1, len(names), size=len(chosen))) % len(names)
     owner = np.repeat(np.arange(len(posts)), [len(post.tokens) for post in posts])
     rows = np.array([words.get(token, UNKNOWN) for post in posts for token in post.tokens])
     marks = np.array([mark for post in posts for mark in post.rationale or [0] * len(post.tokens)], dtype=bool)
@@ -80,14 +81,3 @@ def _prepared(config: Text, seed: int) -> tuple[Corpus, dict[str, int]]:
         fault = f"min_count={config.min_count:,} leaves no words in dataset='{config.source}'"
         raise DataError(f"{fault}, since no word occurs that often in the training posts: give a smaller number.")
     return corpus._replace(posts=posts), {word: place for place, word in enumerate(words, start=UNKNOWN + 1)}
-
-
-def _noisy(
-    label: Int64[np.ndarray, " n"], is_train: Bool[np.ndarray, " n"], num_classes: int, share: float, seed: int
-) -> Int64[np.ndarray, " n"]:
-    """The labels, with a `share` of those of training posts changed uniformly to one of the other classes."""
-    generator, train = np.random.default_rng([seed, _NOISE]), np.flatnonzero(is_train)
-    chosen = train[generator.permutation(len(train))[: round(share * len(train))]]
-    changed = label.copy()
-    changed[chosen] = (label[chosen] + generator.integers(1, num_classes, size=len(chosen))) % num_classes
-    return changed

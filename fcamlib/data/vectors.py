@@ -38,13 +38,8 @@ SEPARATION = 3.0  # distance of a cloud's centre from the origin, in standard de
 _SPLIT = {"label": "n label", "length": "n whole?", "split": "n split?"}
 SERIES = {"series": "n channels time number", "foreground": "n time truth?"} | _SPLIT
 WINDOWS = {"windows": "n M channels time number", "foreground": "n M truth?"} | _SPLIT
-BAGS = {
-    "features": "N D number",
-    "bag": "N whole",
-    "label": "bags label",
-    "fold": "repeats bags whole?",
-    "foreground": "N truth?",
-}
+BAGS = {"features": "N D number", "bag": "N whole", "label": "bags label"}
+BAGS |= {"fold": "repeats bags whole?", "foreground": "N truth?"}
 Drawn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # segments (N, ...), sizes (n), labels (n), truth (N)
 
 

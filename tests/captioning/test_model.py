@@ -157,7 +157,7 @@ def test_a_baseline_that_is_subtracted_lowers_the_variance_and_one_that_is_added
     model, tokens, none = tiny(), TOKENS[:2, :4], torch.zeros(3, dtype=torch.float64)
     quantiles = torch.full((2, 3), 0.5, dtype=torch.float64)
     reading = read(model, model.regions(features(2)), torch.arange(2), tokens, "drawn", quantiles)
-    mean = decoding.next_baseline(none, decoding.rewards(reading.words, "rest"), decoding.real_words(tokens), 0.0)
+    _, mean = decoding.next_baseline(none, decoding.rewards(reading.words, "rest"), decoding.real_words(tokens), 0.0)
     without, subtracted, added = (
         float(estimates(model, value, "rest", 40, 20).var(dim=0).sum()) for value in (none, mean, -mean)
     )
@@ -170,9 +170,11 @@ def test_rewards_and_baseline_equal_values_computed_by_hand() -> None:
     assert decoding.rewards(words, "rest").tolist() == [[-7.0, -6.0, -4.0], [-11.0, -8.0, 0.0]]
     reward = torch.tensor([[-1.0, -2.0, 99.0], [-3.0, -4.0, -5.0]])
     real = torch.tensor([[True, True, False], [True, True, True]])
-    before = torch.tensor([0.0, -1.0, -10.0])
-    assert_close(decoding.next_baseline(before, reward, real, 0.9), torch.tensor([-0.2, -1.2, -9.5]))
-    assert float(decoding.next_baseline(before, reward[:1], real[:1], 0.9)[2]) == -10.0, "no caption reaches this place"
+    average = torch.tensor([0.0, -1.0, -10.0])
+    assert_close(decoding.next_baseline(average, reward, real, 0.9), (average, torch.tensor([-0.2, -1.2, -9.5])))
+    assert float(decoding.next_baseline(average, reward[:1], real[:1], 0.9)[1][2]) == -10.0, "no caption is so long"
+    first = decoding.next_baseline(torch.full((3,), torch.nan), reward[:1], real[:1], 0.9)
+    assert [found.tolist()[:2] for found in first] == [[-1.0, -2.0]] * 2 and first[1].isnan().tolist()[2]
 
 
 def test_greedy_takes_the_most_probable_word_and_reports_attention_and_probabilities_of_its_own_steps() -> None:
