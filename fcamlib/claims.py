@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,13 @@ def _trend(e: Incentives, paradigm: str, sign: int) -> list[Criterion]:
     ]
 
 
+def _lvml_above(e: Incentives, other: str, place: int) -> Criterion:
+    """LVML's incentive minus another's at the smallest or the largest alpha."""
+    name = f"at the {'largest' if place else 'smallest'} alpha, LVML - {label_of(other)}"
+    untested = "there is one alpha" if len(e.alphas) == 1 else ""
+    return Criterion(name, e.of["lvml"][:, place] - e.of[other][:, place], untested=untested)
+
+
 def time_to(level: float, times: Float[np.ndarray, " T"], values: Float[np.ndarray, "R T"]) -> Seeds:
     """When each row first reaches a level, by linear interpolation; the last time if it never does."""
     found = []
@@ -254,9 +262,7 @@ CLAIMS = {
                 {Incentives: (("soft",), lambda e: _trend(e, "soft", -1))}),
     "I2": Claim("HA's incentive rises with it", {Incentives: (("hard",), lambda e: _trend(e, "hard", 1))}),
     "I3": Claim("LVML's incentive is above HA's at little attention and above SA's at much",
-                {Incentives: (_THREE, lambda e: [
-                    Criterion("at the smallest alpha, LVML - HA", e.of["lvml"][:, 0] - e.of["hard"][:, 0]),
-                    Criterion("at the largest alpha, LVML - SA", e.of["lvml"][:, -1] - e.of["soft"][:, -1])])}),
+                {Incentives: (_THREE, lambda e: [_lvml_above(e, "hard", 0), _lvml_above(e, "soft", -1)])}),
 }  # fmt: skip
 
 
@@ -270,14 +276,14 @@ def hybrid_gains(history: pd.DataFrame, by: Sequence[str]) -> dict[tuple[Any, ..
 
     If combinations differ in the hybrid's `soft_share`, SA and HA are used for each of them.
     """
-    rows = history[history["paradigm"].isin(_HYBRID)]
-    if "soft_share" in by:
-        hybrid, others = rows[rows["paradigm"] == "hybrid"], rows[rows["paradigm"] != "hybrid"]
-        shares = np.sort(hybrid["soft_share"].unique())
-        rows = pd.concat([hybrid, *(others.assign(soft_share=share) for share in shares)])
+    rows, is_hybrid, names = history, history["paradigm"] == "hybrid", {"saif": "SAIF", "accuracy": "accuracy"}
+    if "soft_share" in by and is_hybrid.any():
+        shares = np.sort(history.loc[is_hybrid, "soft_share"].unique())
+        rows = pd.concat([history[is_hybrid], *(history[~is_hybrid].assign(soft_share=share) for share in shares)])
     found = {}
     for key, group in rows.groupby(list(by), sort=False):
-        wide = group.pivot(index="seed", columns="paradigm", values=["saif", "accuracy"]).dropna().astype(float)
-        named = {"SAIF": wide["saif"], "accuracy": wide["accuracy"]}
-        found[key] = _hybrid_wins({name: {p: of[p].to_numpy() for p in _HYBRID} for name, of in named.items()})
+        wide = group.pivot(index="seed", columns="paradigm", values=list(names))
+        whole = wide.reindex(columns=list(product(names, _HYBRID))).dropna().astype(float)
+        of = {name: {p: whole[measure, p].to_numpy() for p in _HYBRID} for measure, name in names.items()}
+        found[key] = _hybrid_wins(of)
     return found

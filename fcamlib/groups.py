@@ -67,10 +67,10 @@ def title(result: Result) -> str:
 
 
 def tasks(results: Iterable[Result]) -> dict[str, list[Result]]:
-    """Title -> results whose configs differ only in paradigm and seed, sorted by seed; numbers in titles sort by size.
+    """Title -> results whose configs differ only in paradigm and seed, sorted by seed.
 
-    Differing settings are appended to equal titles. If runs of one paradigm differ in their phases, each learning rate
-    and each switch of a hybrid is a separate task.
+    Whole numbers in titles sort by size. Differing settings are appended to equal titles. If runs of a paradigm differ
+    in their phases, each learning rate and each switch of a hybrid is a separate task.
     """
     groups: dict[str, list[Result]] = {}
     for result in results:

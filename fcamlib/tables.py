@@ -24,6 +24,7 @@ MEASURES = (*METRICS, "ftpt")
 TRUTHLESS = ("accuracy", "auc", "calibration_error", "loss", "attention_entropy")  # do not need a known foreground
 AGREEMENT = ("token_f1", "auprc", "comprehensiveness", "sufficiency")  # with rationales
 BLEU = ("bleu1", "bleu2", "bleu3", "bleu4")  # in percent
+NO_SHARES = {"loss", "cider", "comprehensiveness", "sufficiency", *BLEU}  # can be outside [0, 1]
 OBJECTS = ("saif", "a_z", "s_y", "focus_accuracy", "mentioned")  # of captions
 CAPTIONS = ["bleu4", "a_z", "s_y", "saif"]  # over the epochs
 TITLES = {
@@ -98,10 +99,10 @@ def means(
     The repeats of a cross-validation share their data and have no interval: `spread="sd"` shows their deviation.
     """
 
-    def shown(values: pd.Series[float]) -> str:
+    def shown(measure: object, values: pd.Series[float]) -> str:
         if spread == "sd" and len(values) > 1:
             return f"{values.mean():.{digits}f} ± {values.std():.{digits}f}"
-        return interval_text(values.to_numpy(dtype=np.float64), digits, is_share=True)
+        return interval_text(values.to_numpy(dtype=np.float64), digits, is_share=measure not in NO_SHARES)
 
     by = list(by) or [*(name for name in SETTINGS if name in table), "paradigm"]
     rows = []
@@ -110,7 +111,8 @@ def means(
         seeds, finished = group["seed"].nunique(), known["seed"].nunique()
         row: dict[str, Any] = dict(zip(by, key, strict=True))
         row["seeds" if spread == "t" else "repeats"] = str(seeds) if finished == seeds else f"{finished} of {seeds}"
-        row |= dict.fromkeys(measures, "-") | dict(known.groupby("measure")["value"].agg(shown))
+        found = {str(name): shown(name, values) for name, values in known.groupby("measure")["value"]}
+        row |= dict.fromkeys(measures, "-") | found
         rows.append(row | ({"paradigm": label(str(row["paradigm"]))} if "paradigm" in row else {}))
     return pd.DataFrame(rows).rename(columns=TITLES).set_index([TITLES.get(name, name) for name in by])
 

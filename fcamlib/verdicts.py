@@ -91,7 +91,7 @@ def interval(values: Seeds, alpha: float = 1 - CONFIDENCE, is_share: bool = Fals
         return None
     mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
     is_near = is_share and min(mean, 1 - mean) < NEAR
-    if n >= LEAST_BOOTSTRAP and deviation > 0 and (is_near or bimodality(values) > BIMODAL):
+    if n >= LEAST_BOOTSTRAP and np.ptp(values) > 0 and (is_near or bimodality(values) > BIMODAL):
         from scipy.stats import bootstrap  # slow to import, so only where needed
 
         rng = np.random.default_rng(0)

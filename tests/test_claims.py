@@ -135,6 +135,9 @@ def test_gains_of_a_study_are_those_of_the_same_seed_and_switch() -> None:
     found = hybrid_gains(pd.DataFrame(rows), ["soft_share"])
     assert {key: c[0].values.round(9).tolist() for (key,), c in found.items()} == {0.8: [-0.05], 0.2: [0.1, 0.1]}
     assert [c.values.tolist() for c in found[(0.2,)][1:]] == [[0, 0]]
+    without = pd.DataFrame(rows).query("paradigm in ['soft', 'hard']").assign(focus="linear")
+    for by in ("focus", "soft_share"):
+        assert {verdict(c) for c in hybrid_gains(without, [by]).values()} == {"not tested"}
 
 
 # --- claims on the theory ---------------------------------------------------------------------------------------------
@@ -200,8 +203,10 @@ def test_criteria_of_the_theory_by_hand() -> None:
     for alphas in (ALPHAS / 2, np.array([0.2, 1.0])):  # all below 1; one below
         part = Incentives(alphas, {"hard": np.array([[1.0, 1.25, 3.0]])[:, : len(alphas)]})
         assert len(CLAIMS["I2"].measure(part)) == 2
-    (alone,) = CLAIMS["I2"].measure(Incentives(np.array([0.5]), {"hard": np.array([[1.0]])}))
-    assert verdict([alone]) == "not tested" and criterion_text(alone, "not tested")[0] == "there is one alpha"
+    one = Incentives(np.array([0.5]), {name: np.array([[1.0]]) for name in rows})
+    for name in ("I1", "I2", "I3"):
+        alone = CLAIMS[name].measure(one)
+        assert verdict(alone) == "not tested" and criterion_text(alone[0], "not tested")[0].endswith("is one alpha")
     # D4, level 4: LVML passes it at 2 + 3 * 2/4 = 3.5, SA at 5 + 5 * 1/5 = 6, HA at 5 + 5 * 1.5/5.5.
     # D1, level log 4: HA passes it at 2 + 3 (level - 0.5)/1.5, SA at 2 (level - 0.01)/1.59.
     level, alpha = np.log(4), [1 / (1 + 4 * np.exp(-nu)) for nu in (3.5, 5.0, 5.2)]

@@ -4,14 +4,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fcamlib import notebook, running, store, tables
 from fcamlib.config import Grid, Run, Text
 from fcamlib.data.posts import PHRASES
-from fcamlib.data.text import text_task, text_words
+from fcamlib.data.text import text_task
 from fcamlib.errors import UserError
-from fcamlib.evaluation import agreement, evaluate
+from fcamlib.evaluation import agreement
 from fcamlib.metrics import focus_prediction_histogram, saif, saif_curve
 from fcamlib.notebook import posts_table, word_attention
 from fcamlib.numerics import Numerics
@@ -65,6 +66,14 @@ def test_means_show_an_interval_or_the_range_of_the_runs(runs: list[Result]) -> 
     cells = tables.histograms(runs)["test"]["soft"]
     whole = [cells[4, 4], cells[:4, 4].sum(), cells[4, :4].sum(), cells[:4, :4].sum()]
     assert list(tables.histogram_table(runs).loc["SA"]) == np.round(whole, 1).tolist()
+
+
+def test_only_shares_have_the_intervals_of_shares_near_an_edge() -> None:
+    values = np.linspace(0.932, 0.972, 10)
+    rows = [("soft", seed, name, value) for name in ("saif", "loss") for seed, value in enumerate(values)]
+    table = means(pd.DataFrame(rows, columns=["paradigm", "seed", "measure", "value"]), measures=("saif", "loss"))
+    shown = [tables.interval_text(values, is_share=is_share) for is_share in (True, False)]
+    assert table.to_numpy().tolist() == [["10", *shown]] and shown[0] != shown[1]
 
 
 def test_history_frame_has_every_epoch_of_every_run(runs: list[Result]) -> None:
@@ -136,14 +145,6 @@ def test_each_switch_of_the_hybrid_is_compared_with_the_same_others() -> None:
     assert [len(group) for group in both.values()] == [3, 4]
 
 
-def test_stored_weights_give_the_stored_scores(runs: list[Result]) -> None:
-    run = of(runs, "hybrid")[1]
-    model, task = trained_model(run)
-    scores = evaluate(model, task.splits["test"], ["hard"], Numerics.of(run.config.training))["hard"]
-    np.testing.assert_allclose(scores.s_y, run.arrays("scores.npz")["test_s_y"], atol=1e-6)
-    np.testing.assert_allclose(scores.a_z, run.arrays("scores.npz")["test_a_z"], atol=1e-6)
-
-
 def test_gains_over_the_switch_come_from_what_is_stored(runs: list[Result]) -> None:
     rows = tables.rows_at(runs, 3)
     for run, (_, row) in zip(runs, rows.iterrows(), strict=True):
@@ -203,15 +204,6 @@ def test_words_and_attention_of_a_generated_post_and_of_no_real_one(text_runs: l
     run.__dict__["config"] = text_runs[0].config.model_copy(update={"data": Text(source="hatexplain")})
     with pytest.raises(UserError, match="posts of dataset='hatexplain' are not shown"):
         word_attention([run])
-
-
-def test_words_are_numbered_as_the_bank_is() -> None:
-    task, words = text_task(CONFIG, 4), text_words(CONFIG, 4)
-    assert len(words) == len(task.bank.values) and words[0] == "(unknown)"
-    train = task.splits["train"]
-    row = int(train.has_foreground.nonzero()[0])
-    phrase = " ".join(words[number] for number in train.segments[row][train.foreground[row]].tolist())
-    assert phrase in PHRASES[task.class_names[int(train.label[row])]]
 
 
 def test_posts_are_counted_and_never_shown() -> None:

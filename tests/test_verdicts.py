@@ -1,6 +1,5 @@
 """Verdicts follow from numbers: states, intervals, power and paired tests, by hand and by simulation."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -86,20 +85,6 @@ def test_holm_corrects_what_refutes_a_claim() -> None:
     assert states([far, on(seeds(1.0), untested="short")]) == ["contradicted", "not tested"], "what is open counts"
 
 
-@pytest.mark.parametrize(
-    ("draw", "number"),
-    [
-        (lambda rng, n: rng.normal(0.3, 0.1, n), 5),
-        (lambda rng, n: rng.beta(30, 20, n), 30),
-        (lambda rng, n: np.maximum(*rng.normal(0.3, 0.1, (2, n))), 5),  # the better of two
-    ],
-)
-def test_intervals_cover_the_mean_as_often_as_they_say(draw: Callable[..., np.ndarray], number: int) -> None:
-    rng, true = np.random.default_rng(number), float(draw(np.random.default_rng(1), 1_000_000).mean())
-    limits = [interval(draw(rng, number)) or (np.nan, np.nan) for _ in range(2000)]
-    assert 0.93 <= np.mean([low <= true <= high for low, high in limits]) <= 0.97
-
-
 def test_shares_near_the_edge_and_two_groups_are_bootstrapped_from_ten_seeds_on() -> None:
     assert interval(SKEWED, is_share=True) == bca(SKEWED) and interval(1 - SKEWED, is_share=True) == bca(1 - SKEWED)
     assert interval(GROUPS) == bca(GROUPS) and interval(GROUPS[1:]) == student(GROUPS[1:])
@@ -112,7 +97,8 @@ def test_shares_near_the_edge_and_two_groups_are_bootstrapped_from_ten_seeds_on(
     assert on_edge.mean() == 0.05 and interval(on_edge, is_share=True) == student(on_edge), "near is below the edge"
     apart = np.concatenate([np.linspace(0, 1, 5), np.linspace(4.5, 5.5, 5)])
     assert 0.5 < bimodality(apart) < 5 / 9 and interval(apart) == student(apart) != bca(apart)
-    assert interval(np.full(12, 1.0), is_share=True) == (1.0, 1.0)
+    for same in (1.0, 0.97):  # the standard deviation of equal numbers may be rounding
+        assert interval(np.full(10, same), is_share=True) == pytest.approx((same, same))
     for values in (SKEWED, GROUPS, np.random.default_rng(0).normal(size=50)):
         n, skewness, excess = len(values), stats.skew(values, bias=False), stats.kurtosis(values, bias=False)
         expected = (skewness**2 + 1) / (excess + 3 * (n - 1) ** 2 / ((n - 2) * (n - 3)))

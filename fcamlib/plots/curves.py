@@ -1,6 +1,5 @@
 """Figures of curves: learning, thresholds, settings, the gradient flow, cost, and training at a fixed focus."""
 
-import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import cycle
@@ -20,6 +19,7 @@ from fcamlib.plots.panels import THIN, dotted, finished, interval_key, panels, p
 
 METRICS = {"accuracy": "accuracy", "focus_accuracy": "focus accuracy", "saif": "SAIF"}
 CAPTIONS = {"bleu4": "BLEU-4 / 100", "a_z": "attention in the box, $a_z$", "s_y": "score of the category, $s_y$"}
+CAPTIONS |= {"saif": "SAIF"}
 FLOW = {"mu": r"margin $\mu$", "nu": r"focus logit $\nu$"}
 RATIOS = {"mu_ratio": r"$\mu'_{LVML}\,/\,\mu'_{HA}$", "nu_ratio": r"$\nu'_{LVML}\,/\,\nu'_{HA}$"}
 CURVATURE = {"largest": "largest eigenvalue", "downward": "downward curvature"}
@@ -53,8 +53,7 @@ def caption_curves(history: pd.DataFrame, switch_epoch: int) -> PageFigure:
 
     `history` has one row per paradigm, seed and epoch, with the columns bleu4, a_z, s_y and saif in [0, 1].
     """
-    measures = CAPTIONS | {"saif": "SAIF"}
-    fig, axes = panels(history, "epoch", measures, "epoch", log="x", shares=True, height=5.4)
+    fig, axes = panels(history, "epoch", CAPTIONS, "epoch", log="x", shares=True, height=5.4)
     key = [*paradigm_key(history, bars=False), dotted(axes, "change of phase", x=switch_epoch)]
     return finished(fig, axes, key, ncols=3)
 
@@ -89,7 +88,6 @@ def measures_over(
     `frame` has one row per paradigm, value of the setting and seed, with measures in [0, 1], NaN if training diverged.
     `column` holds the setting, `label` names it; `chance` gives the results of guessing at its values in rising order.
     """
-    require_columns(frame, "frame", ("paradigm", "seed", column, *METRICS))
     places = np.sort(frame[column].unique())
     fig, axes = panels(frame, column, METRICS, label, log="x" * log, shares=True, dense=False)
     key = paradigm_key(frame, bars=True)
@@ -112,7 +110,6 @@ def gain_over_switch(gains: pd.DataFrame, rule: Mapping[str, float]) -> PageFigu
     Drawn are means over seeds, 95% t-intervals and, if few, seeds as dots. `rule` maps each task to the share at which
     a rule switches, which is marked on the axis.
     """
-    require_columns(gains, "gains", ("task", "share", "seed", *GAIN_PANELS))
     names = list(dict.fromkeys(gains["task"]))
     hues = colormaps["viridis"](np.linspace(0.0, 0.72, len(names)))
     looks = {
@@ -197,14 +194,12 @@ def cost_over_segments(costs: pd.DataFrame, ways: Mapping[str, str]) -> PageFigu
     `costs` has one row per measurement: paradigm, way, num_segments, median, low, high (milliseconds) and peak_mb;
     `ways` maps each method to its heading.
     """
-    require_columns(costs, "costs", ("paradigm", "way", "num_segments", "low", "high", *COSTS))
-    shown = costs.assign(way=pd.Categorical(costs["way"], list(ways))).sort_values(["way", "num_segments"])
+    named = pd.Categorical(costs["way"].map(ways), list(ways.values()))
+    shown = costs.assign(way=named).sort_values(["way", "num_segments"])
     fig, axes = panels(shown, "num_segments", COSTS, "segments $m$", columns="way", log="xy")
-    for ax in axes[: len(axes) // 2]:
-        part = shown[shown["way"] == ax.get_title()]
+    for ax, (_, part) in zip(axes, shown.groupby("way", observed=True), strict=False):
         colors = [style_of(name).color for name in part["paradigm"]]
         ax.vlines(part["num_segments"], part["low"], part["high"], color=colors, lw=1.0)
-        ax.set_title(textwrap.fill(ways[ax.get_title()], 24))
     return finished(fig, axes, paradigm_key(costs))
 
 
@@ -215,7 +210,6 @@ def fixed_focus_curves(sweep: pd.DataFrame, theory: pd.DataFrame | None = None, 
     `sweep` has one row per paradigm, alpha, seed and epoch, with the columns loss and incentive; `theory`, a closed
     form, has the same without seed and is drawn thin and dashed.
     """
-    require_columns(sweep, "sweep", ("paradigm", "alpha", "seed", x, *FOCUS))
     looks, names = alpha_looks(sweep["alpha"].unique()), paradigm_order(sweep["paradigm"])
     ordered = sweep.assign(paradigm=pd.Categorical(sweep["paradigm"], names)).sort_values("paradigm", kind="stable")
     label = "time $t$" if x == "time" else x
@@ -237,7 +231,6 @@ def incentive_over_alpha(sweep: pd.DataFrame, theory: pd.DataFrame | None = None
 
     `sweep` is as in `fixed_focus_curves`; `theory`, drawn as lines, has the columns paradigm, alpha and incentive.
     """
-    require_columns(sweep, "sweep", ("paradigm", "alpha", "seed", "epoch", "incentive"))
     last = sweep[sweep["epoch"] == sweep["epoch"].max()]
     fig, axes = panels(last, "alpha", {"incentive": ""}, ATTENTION, dense=False, theory=theory, height=3.9)
     axes[0].set_ylabel(r"incentive $I(\alpha)$ after training")

@@ -16,13 +16,13 @@ from fcamlib.plots.look import (
     CARD,
     FAINT_INK,
     NOTE_SIZE,
-    PAGE_WIDTH,
     RULE,
     PageFigure,
     paradigm_order,
     require_columns,
     styled,
 )
+from fcamlib.plots.panels import empty_panels
 
 METRIC_SHIFT = {"accuracy": -0.19, "saif": 0.19}  # the y axis points down: accuracy is above SAIF
 ROW_HEIGHT = 0.52  # inches
@@ -48,9 +48,8 @@ def accuracy_saif_summary(table: pd.DataFrame) -> PageFigure:
     headings = [_heading(name, table.loc[table["dataset"] == name, "n"], letters) for name in datasets]
     lines = 1 + max(heading.count("\n") for heading in headings)
     height = 0.75 + down * (0.45 + 0.2 * lines + ROW_HEIGHT * len(names))
-    fig = PageFigure(figsize=(PAGE_WIDTH, height), layout="constrained")
-    grid = fig.subplots(down, across, sharex=True, sharey=True, squeeze=False)
-    for ax, dataset, heading in zip(grid.flat, datasets, headings, strict=False):
+    fig, axes = empty_panels(len(datasets), across, height, sharex=True, sharey=True)
+    for ax, dataset, heading in zip(axes, datasets, headings, strict=True):
         ax.set_title(heading, parse_math=False)
         for row in table[table["dataset"] == dataset].to_dict("records"):
             _draw_estimate(ax, names.index(row["paradigm"]) + METRIC_SHIFT[row["metric"]], row)
@@ -59,10 +58,8 @@ def accuracy_saif_summary(table: pd.DataFrame) -> PageFigure:
         ax.tick_params(labelbottom=True)
         ax.tick_params(axis="y", length=0, labelsize=BODY_SIZE + 1)
         ax.spines["left"].set_visible(False)
-    for ax in grid.flat[len(datasets) :]:
-        ax.set_axis_off()
-    grid[0, 0].set_yticks(range(len(names)), [style_of(name).label for name in names])
-    grid[0, 0].set(xlim=(-0.02, 1.02), ylim=(len(names) - 0.45, -0.55), xticks=np.linspace(0, 1, 6))
+    axes[0].set_yticks(range(len(names)), [style_of(name).label for name in names])
+    axes[0].set(xlim=(-0.02, 1.02), ylim=(len(names) - 0.45, -0.55), xticks=np.linspace(0, 1, 6))
     point: Any = {"color": FAINT_INK, "ls": "", "mew": 1.8}
     handles = [
         Line2D([], [], marker="o", ms=7.5, mfc=CARD, label="accuracy", **point),
@@ -101,13 +98,9 @@ def crossval_accuracy(histories: Mapping[str, pd.DataFrame]) -> PageFigure:
 
     `histories` maps a data set's title to rows with repeat, fold, method, n (bags in the fold) and accuracy.
     """
-    across = min(2, max(1, len(histories)))
-    down = max(1, -(-len(histories) // across))
-    fig = PageFigure(figsize=(PAGE_WIDTH, 0.4 + 2.6 * down), layout="constrained")
-    axes = fig.subplots(down, across, squeeze=False, sharey=True)
-    for ax in axes.flat[len(histories) :]:
-        ax.set_visible(False)
-    for ax, (title, history) in zip(axes.flat, sorted(histories.items()), strict=False):
+    across = min(2, len(histories))
+    fig, axes = empty_panels(len(histories), across, 0.4 + 2.6 * -(-len(histories) // across), sharey=True)
+    for ax, (title, history) in zip(axes, sorted(histories.items()), strict=True):
         require_columns(history, f"histories[{title!r}]", ("repeat", "fold", "method", "n", "accuracy"))
         names = sorted(paradigm_order(history["method"]), key=lambda name: name in REFERENCES)  # references last
         looks = [REFERENCES.get(name) or style_of(name) for name in names]
@@ -122,7 +115,7 @@ def crossval_accuracy(histories: Mapping[str, pd.DataFrame]) -> PageFigure:
         num_bags = int(history.drop_duplicates(["repeat", "fold"]).groupby("repeat")["n"].sum().max())
         ax.set_title(f"{title} (n = {num_bags} bags)", parse_math=False)
         ax.grid(axis="x", visible=False)
-    for ax in axes[:, 0]:
+    for ax in axes[::across]:
         ax.set_ylabel("accuracy")
     return fig
 

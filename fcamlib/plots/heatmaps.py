@@ -45,8 +45,8 @@ def _cells(ax: Axes, values: Float[np.ndarray, "R C"], texts: Any, colors: Any, 
 
     size = NOTE_SIZE - (1 if values.shape[1] > 4 else 0) if any("\n" in text for text in np.ravel(texts)) else BODY_SIZE
     seaborn.heatmap(
-        values, annot=np.asarray(texts), fmt="", cmap=colors, norm=scale, cbar=False, linewidths=0.5,
-        linecolor="#e3e6ea", annot_kws={"size": size, "color": INK}, ax=ax,
+        values, annot=np.asarray(texts), fmt="", cmap=colors, norm=scale, vmin=scale.vmin, vmax=scale.vmax, cbar=False,
+        linewidths=0.5, linecolor="#e3e6ea", annot_kws={"size": size, "color": INK}, ax=ax,
     )  # fmt: skip
     if colors is SHARE_COLORS:
         for text, value in zip(ax.texts, values[~np.isnan(values)], strict=True):
@@ -168,9 +168,9 @@ def gain_heatmap(frame: pd.DataFrame) -> PageFigure:
 
 def _gain_text(row: Mapping[Any, Any], metric: str) -> str:
     """A cell's mean, half the width of its interval and, in the SAIF panel, the claim's verdict."""
-    mean, high = float(row[metric]), float(row[f"{metric}_high"])
+    mean, half_width = float(row[metric]), (float(row[f"{metric}_high"]) - float(row[f"{metric}_low"])) / 2
     if np.isnan(mean):
-        return "diverged"
-    half = "" if np.isnan(high) else f"\n\N{PLUS-MINUS SIGN} {high - mean:.3f}"
+        return "not known"
+    half = "" if np.isnan(half_width) else f"\n\N{PLUS-MINUS SIGN} {half_width:.3f}"
     text = f"{mean:+.3f}".replace("-", "\N{MINUS SIGN}") + half
     return f"{text}\n{row['verdict']}" if metric == "saif" else text

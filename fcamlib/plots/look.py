@@ -5,11 +5,12 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ParamSpec
 
 import matplotlib.style
@@ -44,21 +45,24 @@ NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]*")
 WIDE_FONTS = ("Noto Sans CJK JP", "Noto Sans CJK SC", "Hiragino Sans", "Yu Gothic", "Microsoft YaHei", "Malgun Gothic")
 
 
-def style() -> AbstractContextManager[None]:
-    """Context for drawing and saving figures with this project's settings, regardless of the user's configuration."""
+@contextmanager
+def style() -> Iterator[None]:
+    """Context for drawing and saving figures with this project's settings, regardless of the user's configuration.
+
+    Characters missing from all fonts are drawn as boxes, without a warning.
+    """
     installed = {font.name for font in fontManager.ttflist}
     fonts = ["DejaVu Sans", *(name for name in WIDE_FONTS if name in installed)]
-    return matplotlib.style.context(["default", "fcamlib.plots.fcam", {"font.family": fonts}])
+    ours: list[str | dict[str, Any]] = ["default", "fcamlib.plots.fcam", {"font.family": fonts}]
+    with matplotlib.style.context(ours), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
 
 
 def rendered(figure: Figure, file_format: str, metadata: Mapping[str, Any], dpi: float = SAVED_DPI) -> bytes:
-    """The figure's bytes; characters missing from all fonts are drawn as boxes, without a warning.
-
-    The canvas draws once; `savefig` would draw twice to fix the layout, which `styled` has already fixed.
-    """
+    """The figure's bytes, drawn once; `savefig` would draw twice to fix the layout, as `styled` has done."""
     buffer, canvas, usual = BytesIO(), figure.canvas, figure.dpi
-    with style(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+    with style():
         figure.dpi = dpi
         getattr(CANVASES[file_format](figure), f"print_{file_format}")(buffer, metadata=metadata)
     figure.dpi = usual
@@ -84,8 +88,7 @@ def styled(draw: Callable[P, PageFigure]) -> Callable[P, PageFigure]:
 
     @wraps(draw)
     def draw_in_style(*args: P.args, **kwargs: P.kwargs) -> PageFigure:
-        with style(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        with style():
             figure = draw(*args, **kwargs)
             for text in figure.findobj(Text):  # invalid characters, for example from a folder's name, cannot be saved
                 text.set_text(text.get_text().encode("utf-8", "replace").decode())
@@ -143,20 +146,16 @@ def save(fig: Figure, name: str, folder: str | os.PathLike[str], provenance: Map
         "json": (record + "\n").encode(),
     }
     target = Path(folder)
-    parts = {ending: target / f".{name}.{ending}.{os.getpid()}.part" for ending in contents}
     try:
         target.mkdir(parents=True, exist_ok=True)
-        for ending, part in parts.items():
-            part.write_bytes(contents[ending])
-        for ending, part in parts.items():  # no file is replaced if the disk is too full for all of them
-            part.replace(target / f"{name}.{ending}")
+        with TemporaryDirectory(prefix=f".{name}.", dir=target) as parts:
+            for ending, content in contents.items():
+                Path(parts, ending).write_bytes(content)
+            for ending in contents:  # no file is replaced if the disk is too full for all of them
+                Path(parts, ending).replace(target / f"{name}.{ending}")
     except OSError as error:
         fault = f"the figure '{name}' cannot be written into '{target}' ({error.strerror})"
         raise UserError(f"{fault}: set FCAM_FIGURES to a writable folder with enough space.") from None
-    finally:
-        for part in parts.values():
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
     return target / f"{name}.svg"
 
 

@@ -1,5 +1,6 @@
 """Panels for all figures of curves: means over seeds, intervals, single seeds and closed forms."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,7 +73,7 @@ def panels(
     cells = [(m, g) for g in groups for m in measures] if rows else [(m, g) for m in measures for g in groups]
     across = len(measures) if rows else len(groups) if columns else min(2, len(measures))
     shared: Any = {"sharex": several and not rows, "sharey": "row" if columns and several else False}
-    fig, axes = _empty_panels(len(cells), across, 0.8 + 2.5 * len(groups) if rows else height, **shared)
+    fig, axes = empty_panels(len(cells), across, 0.8 + 2.5 * len(groups) if rows else height, **shared)
     for place, (ax, (measure, group)) in enumerate(zip(axes, cells, strict=True)):
         part = frame[frame[divided] == group] if divided else frame
         form = theory[theory[divided] == group] if divided and theory is not None else theory
@@ -84,11 +85,11 @@ def panels(
         if rows and is_first:
             ax.set_title(group, loc="left", fontweight="normal")
         elif not rows and (is_top or not divided):
-            ax.set_title(group or measures[measure])
+            ax.set_title(textwrap.fill(group or measures[measure], 64 // len(groups)))
     return fig, axes
 
 
-def _empty_panels(number: int, across: int, height: float, **shared: Any) -> tuple[PageFigure, list[Axes]]:
+def empty_panels(number: int, across: int, height: float, **shared: Any) -> tuple[PageFigure, list[Axes]]:
     """A figure with `number` panels; the places after the last panel stay empty."""
     fig = PageFigure(figsize=(PAGE_WIDTH, height), layout="constrained")
     grid = fig.subplots(-(-number // across), across, squeeze=False, **shared)

@@ -18,7 +18,7 @@ GAP = 0.1  # between segments; frames fit inside it
 FRAME = 2.6 / 72  # width of a frame
 FRAME_GAP = 0.022  # between a picture and its frame, so that frames are visible around dark pictures
 HEAD = 0.3  # label above an instance
-NAMES, VERDICTS = 0.66, 1.42  # left and right of the bars
+NAMES, VERDICTS = 0.66, 1.42  # left and right of the bars; longer names of paradigms get more
 BAR, BAR_STEP, BAR_OFFSET = 0.185, 0.225, 0.085  # the offset clears the frame of the picture above
 RIGHT, WRONG = "\N{CHECK MARK}", "\N{BALLOT X}"
 GALLERY_NOTE = (
@@ -86,13 +86,14 @@ def attention_gallery(
     """
     images, weights = _colored(segments), by_paradigm(alpha)
     lines, columns = _wrapped(images.shape[1], 7)
-    side = min(0.8, (PAGE_WIDTH - 2 * MARGIN - NAMES - VERDICTS) / columns - GAP)
+    names = max(NAMES, *(0.2 + 0.076 * len(_shortened(style_of(name).label, 13)) for name in weights))
+    side = min(0.8, (PAGE_WIDTH - 2 * MARGIN - names - VERDICTS) / columns - GAP)
     line = side + BAR_OFFSET + len(weights) * BAR_STEP + 0.09
     block = HEAD + lines * line + 0.1
     height = MARGIN + len(images) * block + 0.52
     fig, ax = _inch_axes(height)
     for instance, label in enumerate(np.asarray(labels).tolist()):
-        grid = Grid(MARGIN + NAMES, MARGIN + HEAD + instance * block, side, line, columns)
+        grid = Grid(MARGIN + names, MARGIN + HEAD + instance * block, side, line, columns)
         right = grid.left + columns * (side + GAP) + 0.02
         named: Any = {"va": "top", "fontweight": "bold", "parse_math": False}
         ax.text(MARGIN, grid.top - HEAD, f"label: {_shortened(label_names[label], 40)}", **named)
@@ -121,7 +122,7 @@ def _draw_weights(
         corner, middle = (left, top + offset), top + offset + BAR / 2
         if segment % grid.columns == 0:
             ax.plot([MARGIN + 0.06], [middle], color=look.color, marker=look.marker, ls="")
-            ax.text(MARGIN + 0.17, middle, look.label, **small)
+            ax.text(MARGIN + 0.17, middle, _shortened(look.label, 13), **small)
         ax.add_patch(Rectangle(corner, grid.side, BAR, facecolor=CARD, edgecolor=RULE, lw=0.7, zorder=1.5))
         # Semi-transparent, so that dark numbers keep their contrast.
         bar = Rectangle(corner, weight * grid.side, BAR, facecolor=look.color, alpha=0.45, lw=0, zorder=1.6)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -26,17 +27,15 @@ LEFT, SIDE, LINE, PICTURE = 0.34, 0.93, 1.24, 1.7  # inches: names, a word's pan
 def series_attention(
     segments: ArrayLike,
     foreground: ArrayLike,
-    labels: ArrayLike,
     alpha: Mapping[str, ArrayLike],
+    label_names: Sequence[str],
+    labels: ArrayLike,
     predictions: Mapping[str, ArrayLike],
-    label_names: Sequence[str] = (),
-    scores: Mapping[str, ArrayLike] | None = None,
+    **unused: Any,
 ) -> PageFigure:
     """All channels of each series over time with the foreground shaded, above bars of the attention on its windows.
 
-    `segments` are (E, M, C, T) windows of series with C channels, `foreground` (E, M) bool, `labels` E classes. For
-    each paradigm: `alpha` (E, M) and `predictions` E classes. `scores` is ignored; it makes the arguments the same as
-    for `attention_gallery`.
+    The arguments are those of `attention_gallery`, but `segments` are (E, M, C, T) windows of series with C channels.
     """
     windows, weights = np.asarray(segments, dtype=np.float64), by_paradigm(alpha)
     fig = PageFigure(figsize=(PAGE_WIDTH, 0.5 + 1.75 * len(windows)), layout="constrained")
@@ -45,7 +44,7 @@ def series_attention(
     for number, label in enumerate(np.asarray(labels).tolist()):
         mask = np.asarray(foreground)[number]
         right = [style_of(name).label for name in weights if np.asarray(predictions[name])[number] == label]
-        heading = f"label: {label_names[label] if len(label_names) else label}; right: {', '.join(right) or 'none'}"
+        heading = f"label: {label_names[label]}; right: {', '.join(right) or 'none'}"
         top, below = axes[2 * number : 2 * number + 2]
         _draw_series(top, windows[number], mask)
         top.set_title(heading, fontsize="medium", loc="left", parse_math=False)

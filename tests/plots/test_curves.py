@@ -1,6 +1,5 @@
-"""Curves: means, intervals, seeds and marks against hand-computed values, in the paradigms' styles, and legible."""
+"""Curves: means, intervals, seeds and marks against their tables, in the paradigms' styles, and legible."""
 
-import math
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
@@ -10,24 +9,25 @@ import pandas as pd
 import pytest
 from drawn import assert_legible, by_gid, data_of, panel, texts_of
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from numpy.testing import assert_allclose
+from scipy import stats
 
 from fcamlib import paradigms, plots
 from fcamlib.errors import UserError
-from fcamlib.metrics import t_interval
 
 PARADIGMS = ("soft", "hard", "lvml", "hybrid")
 METRICS = {"accuracy": "accuracy", "focus accuracy": "focus_accuracy", "SAIF": "saif"}
 ALPHAS = (0.2, 0.6, 1.0)
-# Quantile 0.975 of Student's t with 1, 2 and 4 degrees of freedom, from a printed table, by number of seeds.
-T_QUANTILE = {2: 12.7062, 3: 4.30265, 5: 2.77645}
 
 
 def a_history(num_seeds: int = 3, num_epochs: int = 8, names: Sequence[str] = PARADIGMS) -> pd.DataFrame:
+    """Rows in no order, with values from 0 to 1."""
     rng = np.random.default_rng(7)
     keys = product(names, range(num_seeds), range(1, num_epochs + 1))
     rows = [(*key, *rng.uniform(0.3, 0.7, 6)) for key in keys]
     columns = ["paradigm", "seed", "epoch", "accuracy", "focus_accuracy", "saif", "bleu4", "a_z", "s_y"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=columns).sample(frac=1.0, random_state=0)
 
 
 def some_curves() -> dict[str, np.ndarray]:
@@ -35,10 +35,10 @@ def some_curves() -> dict[str, np.ndarray]:
     return {name: np.stack([falling * scale for scale in (0.7, 0.8, 0.9)]) for name in PARADIGMS}
 
 
-def a_flow(points: int = 30) -> pd.DataFrame:
+def a_flow(points: int = 30, settings: Sequence[str] = ("m = 2", "m = 3")) -> pd.DataFrame:
     rng = np.random.default_rng(3)
     rows = []
-    for setting, name in product(("m = 2", "m = 3"), PARADIGMS[:3]):
+    for setting, name in product(settings, PARADIGMS[:3]):
         columns = {c: np.sort(rng.uniform(0.1, 5.0, points)) for c in ("time", "mu", "nu", "largest", "downward")}
         columns |= {c: rng.uniform(0.5, 3.0, points) for c in ("mu_ratio", "nu_ratio")}
         columns["alpha"] = np.sort(rng.uniform(0.01, 1.0, points))
@@ -46,38 +46,37 @@ def a_flow(points: int = 30) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True)
 
 
-def a_sweep(num_seeds: int = 3, epochs: int = 6, highest: float = 2.0) -> pd.DataFrame:
+def a_sweep(num_seeds: int = 3, epochs: int = 6) -> pd.DataFrame:
     rng = np.random.default_rng(5)
     keys = product(PARADIGMS[:3], ALPHAS, range(num_seeds), range(epochs))
-    rows = [(*key, 2.0 * key[3], *rng.uniform(0.5, highest, 2)) for key in keys]
+    rows = [(*key, 2.0 * key[3], *rng.uniform(0.5, 2.0, 2)) for key in keys]
     return pd.DataFrame(rows, columns=["paradigm", "alpha", "seed", "epoch", "time", "loss", "incentive"])
 
 
-def band_of(ax: Axes, gid: str) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper edge of a drawn band at each place."""
-    (band,) = [artist for artist in ax.collections if artist.get_gid() == gid]
-    vertices = np.asarray(band.get_paths()[0].vertices)
-    at = [vertices[np.isclose(vertices[:, 0], x), 1] for x in np.unique(vertices[:, 0])]
-    return np.array([y.min() for y in at]), np.array([y.max() for y in at])
+def assert_curve(ax: Axes, measure: str, name: object, rows: pd.DataFrame, x: str, places: bool = True) -> None:
+    """Check that a curve has the mean of `rows` at each `x`, and its 95% t-interval, cut at 0 and 1."""
+    groups = rows.dropna(subset=[measure]).groupby(x)[measure]
+    drawn, (band,) = data_of(ax, f"mean-{measure}-{name}"), by_gid(ax, f"band-{measure}-{name}")
+    assert_allclose(drawn[:, 1], groups.mean())
+    assert_allclose(drawn[:, 0], groups.mean().index, rtol=1e-12 if places else 0.06, atol=0 if places else 0.02)
+    if isinstance(band, LineCollection):
+        ends = np.array([segment[:, 1] for segment in band.get_segments()])
+    else:
+        corners = np.asarray(band.get_paths()[0].vertices)
+        at = [corners[np.isclose(corners[:, 0], place), 1] for place in drawn[:, 0]]
+        ends = np.array([(y.min(), y.max()) for y in at])
+    wanted = [stats.t.interval(0.95, len(of) - 1, of.mean(), stats.sem(of)) for _, of in groups]
+    is_share = "incentive" not in rows and "share" not in rows
+    assert_allclose(ends, np.clip(wanted, 0.0, 1.0) if is_share else wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("num_seeds", [2, 5])
 def test_learning_curves_are_means_with_t_intervals_and_every_seed(num_seeds: int) -> None:
-    history = a_history(num_seeds).sample(frac=1.0, random_state=0)  # row order carries no meaning
+    history = a_history(num_seeds)
     fig = plots.learning_curves(history)
     for title, metric in METRICS.items():
-        ax = panel(fig, title)
-        drawn, (low, high) = data_of(ax, f"mean-{metric}-lvml"), band_of(ax, f"band-{metric}-lvml")
-        assert drawn[:, 0].tolist() == list(range(1, 9))
-        rows = history[history["paradigm"] == "lvml"]
-        for place, epoch in enumerate(range(1, 9)):
-            values = rows.loc[rows["epoch"] == epoch, metric].tolist()
-            mean = math.fsum(values) / num_seeds
-            spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (num_seeds - 1))
-            half = T_QUANTILE[num_seeds] * spread / math.sqrt(num_seeds)
-            assert drawn[place, 1] == pytest.approx(mean)
-            assert low[place] == pytest.approx(max(0.0, mean - half), abs=1e-5)
-            assert high[place] == pytest.approx(min(1.0, mean + half), abs=1e-5)
+        ax, rows = panel(fig, title), history[history["paradigm"] == "lvml"]
+        assert_curve(ax, metric, "lvml", rows, "epoch")
         dots = {tuple(dot) for dot in np.round(data_of(ax, f"seeds-{metric}-lvml"), 9)}
         assert dots == {tuple(row) for row in np.round(rows[["epoch", metric]].to_numpy(), 9)}
     assert {"95% t-interval of the mean", "single seeds", f"LVML (n = {num_seeds})"} <= set(texts_of(fig))
@@ -112,37 +111,26 @@ def test_saif_over_tau_draws_means_and_the_threshold() -> None:
 
 
 def test_gains_over_the_switch_are_means_with_intervals_and_the_rule_is_marked() -> None:
-    draws = np.random.default_rng(3).normal(0.02, 0.05, (2, 3, 11, 2))
     keys = pd.MultiIndex.from_product(
         [["digits", "$x$ 漢"], [0.1, 0.5, 0.9], range(11)], names=["task", "share", "seed"]
     )
-    gains = pd.DataFrame(draws.reshape(-1, 2), keys, ["saif", "accuracy"]).reset_index()
+    draws = np.random.default_rng(3).normal(0.02, 0.05, (len(keys), 2))
+    gains = pd.DataFrame(draws, keys, ["saif", "accuracy"]).reset_index()
     fig = plots.gain_over_switch(gains, {"digits": 0.1, "$x$ 漢": 0.37})
-    for measure, place in (("saif", 0), ("accuracy", 1)):
-        drawn, (bars,) = data_of(fig, f"mean-{measure}-digits"), by_gid(fig, f"band-{measure}-digits")
-        np.testing.assert_allclose(drawn[:, 1], draws[0, ..., place].mean(axis=1))
-        for segment, values in zip(bars.get_segments(), draws[0, ..., place], strict=True):
-            np.testing.assert_allclose(segment[:, 1], t_interval(values)[1:])
-        ((share, low),) = data_of(fig, f"rule-{measure}-$x$ 漢")
-        assert share == 0.37 and low == panel(fig, f"gain in {measure.replace('saif', 'SAIF')}").get_ylim()[0]
+    for measure, title in (("saif", "gain in SAIF"), ("accuracy", "gain in accuracy")):
+        ax = panel(fig, title)
+        assert_curve(ax, measure, "digits", gains[gains["task"] == "digits"], "share", places=False)
+        assert data_of(ax, f"rule-{measure}-$x$ 漢").tolist() == [[0.37, ax.get_ylim()[0]]]
     assert {"no gain", "digits (n = 11)", r"\$x\$ 漢 (n = 11)"} <= set(texts_of(fig))
     assert_legible(fig)
 
 
 def test_measures_are_drawn_over_the_setting_with_intervals_and_guessing() -> None:
-    frame = pd.concat(
-        [a_history(3, 1, PARADIGMS[:3]).assign(m=m, accuracy=0.9 - 0.001 * m) for m in (5, 20, 100)]
-    ).sample(frac=1.0, random_state=0)  # fmt: skip
+    frame = pd.concat([a_history(3, 1, PARADIGMS[:3]).assign(m=m) for m in (5, 20, 100)])
     frame.loc[(frame["m"] == 100) & (frame["paradigm"] == "lvml"), "saif"] = np.nan  # diverged
     fig = plots.measures_over(frame, "m", "segments", log=True, chance={"focus_accuracy": [0.2, 0.05, 0.01]})
-    for metric, name in product(METRICS.values(), PARADIGMS[:3]):
-        rows = frame[frame["paradigm"] == name].dropna(subset=[metric])
-        values = [group.to_numpy() for _, group in rows.groupby("m")[metric]]
-        drawn, (bars,) = data_of(fig, f"mean-{metric}-{name}"), by_gid(fig, f"band-{metric}-{name}")
-        np.testing.assert_allclose(drawn[:, 1], [v.mean() for v in values])
-        assert np.allclose(drawn[:, 0], [5, 20, 100][: len(values)], rtol=0.06)
-        ends = [np.clip(t_interval(v)[1:], 0, 1) for v in values]
-        np.testing.assert_allclose([segment[:, 1] for segment in bars.get_segments()], ends, atol=1e-12)
+    for (title, metric), name in product(METRICS.items(), PARADIGMS[:3]):
+        assert_curve(panel(fig, title), metric, name, frame[frame["paradigm"] == name], "m", places=False)
     assert data_of(fig, "chance-focus_accuracy")[:, 1].tolist() == [0.2, 0.05, 0.01]
     assert {"SA (n = 3)", "LVML (n = 3)", "guessing", "segments", "100"} <= set(texts_of(fig))
     assert_legible(fig)
@@ -183,22 +171,18 @@ def test_phase_portrait_shows_curves_and_training_apart() -> None:
         assert np.allclose(data_of(ax, f"points-{name}"), dots[["mu", "nu"]])
     assert "lines: closed form; marks: training, n = 2 seeds" in texts_of(fig)
     assert_legible(fig)
+    assert_legible(plots.phase_portrait(a_flow(settings=[f"m = 100, C = 1,000, t to {t},000" for t in (1, 20, 300)])))
 
 
 def test_fixed_focus_curves_are_means_bands_and_closed_forms() -> None:
     sweep = a_sweep()
-    fig = plots.fixed_focus_curves(
-        sweep.sample(frac=1.0, random_state=0), sweep[sweep["seed"] == 0].drop(columns="seed")
-    )
+    fig = plots.fixed_focus_curves(sweep.sample(frac=1.0), sweep[sweep["seed"] == 0].drop(columns="seed"))
     assert [ax.get_title() for ax in fig.axes[:3]] == ["SA", "HA", "LVML"]
     panels = zip(fig.axes, product(("loss", "incentive"), PARADIGMS[:3]), strict=False)
     for (ax, (measure, name)), alpha in product(panels, ALPHAS):
         rows = sweep[(sweep["paradigm"] == name) & (sweep["alpha"] == alpha)]
-        table = rows.pivot(index="epoch", columns="seed", values=measure)
-        assert np.allclose(data_of(ax, f"mean-{measure}-{alpha}")[:, 1], table.mean(axis=1))
-        assert np.allclose(data_of(ax, f"theory-{measure}-{alpha}")[:, 1], table[0])
-        half = T_QUANTILE[3] * table.std(axis=1, ddof=1) / np.sqrt(3)
-        assert np.allclose(band_of(ax, f"band-{measure}-{alpha}")[1], table.mean(axis=1) + half, rtol=1e-4)
+        assert_curve(ax, measure, alpha, rows, "epoch")
+        assert np.allclose(data_of(ax, f"theory-{measure}-{alpha}")[:, 1], rows.loc[rows["seed"] == 0, measure])
     assert {"95% t-interval (n = 3)", "closed form", "single seeds"} <= set(texts_of(fig))
     assert_legible(fig)
     over_time = plots.fixed_focus_curves(sweep, x="time")
@@ -210,11 +194,8 @@ def test_incentive_over_alpha_takes_the_last_epoch() -> None:
     sweep = a_sweep()
     rows = [(name, alpha, 0.25 + 0.5 * alpha) for name in PARADIGMS[:3] for alpha in (0.0, 1.0)]
     fig = plots.incentive_over_alpha(sweep, pd.DataFrame(rows, columns=["paradigm", "alpha", "incentive"]))
-    last = sweep[sweep["epoch"] == 5]
-    for name in PARADIGMS[:3]:
-        drawn = data_of(fig, f"mean-incentive-{name}")
-        assert np.allclose(drawn[:, 1], last[last["paradigm"] == name].groupby("alpha")["incentive"].mean())
-        assert np.allclose(drawn[:, 0], ALPHAS, atol=0.02)
+    for name, last in sweep[sweep["epoch"] == 5].groupby("paradigm"):
+        assert_curve(fig.axes[0], "incentive", name, last, "alpha", places=False)
     assert data_of(fig, "theory-incentive-hard").tolist() == [[0.0, 0.25], [1.0, 0.75]]
     assert "HA (n = 3)" in texts_of(fig)
     assert_legible(fig)
@@ -226,7 +207,7 @@ def test_cost_is_drawn_over_segments_a_column_a_way() -> None:
     costs = pd.DataFrame(rows, columns=["paradigm", "way", "num_segments", "median", "low", "high", "peak_mb"])
     costs.loc[costs["way"] == "all", "median"] *= 7
     fig = plots.cost_over_segments(costs, {"all": "all at once", "bank": "distinct segments in chunks of any size"})
-    assert [ax.get_title() for ax in fig.axes[:2]] == ["all at once", "distinct segments in\nchunks of any size"]
+    assert [ax.get_title() for ax in fig.axes[:2]] == ["all at once", "distinct segments in chunks of\nany size"]
     assert data_of(fig.axes[0], "mean-median-hard").tolist() == [[2, 28], [20, 280], [100, 1400]]
     assert data_of(fig.axes[3], "mean-peak_mb-hard").tolist() == [[2, 10], [20, 100], [100, 500]]
     bars: Any = fig.axes[1].collections[0]
@@ -234,11 +215,19 @@ def test_cost_is_drawn_over_segments_a_column_a_way() -> None:
     assert_legible(fig)
 
 
-def test_curves_of_all_epochs_are_legible_and_a_missing_column_is_one_sentence() -> None:
+@pytest.mark.parametrize(
+    ("num_seeds", "num_epochs", "names"),
+    [(1, 1, PARADIGMS[:1]), (3, 1, PARADIGMS), (12, 2, PARADIGMS), (3, 30, PARADIGMS)],
+)
+def test_curves_of_any_length_are_legible(num_seeds: int, num_epochs: int, names: tuple[str, ...]) -> None:
+    history = a_history(num_seeds, num_epochs, names)
+    assert_legible(plots.learning_curves(history, switch_epoch=1, title="digits"))
+    assert_legible(plots.caption_curves(history, 1))
+    assert_legible(plots.saif_over_tau(some_curves(), title="digits"))
+
+
+def test_a_missing_column_is_one_sentence() -> None:
     with pytest.raises(UserError, match=r"^history lacks the column 'seed': give the columns .*\.$"):
         plots.learning_curves(a_history().drop(columns="seed"))
     with pytest.raises(UserError, match=r"^history has no rows: give at least one\.$"):
         plots.learning_curves(a_history().iloc[:0])
-    assert_legible(plots.learning_curves(a_history(num_epochs=30), switch_epoch=4, title="digits"))
-    assert_legible(plots.caption_curves(a_history(), 4))
-    assert_legible(plots.saif_over_tau(some_curves(), title="digits"))

@@ -93,19 +93,18 @@ def test_a_gain_stands_in_the_cell_of_its_networks() -> None:
     fig = plots.gain_heatmap(gains())
     ax = fig.axes[0]
     cells = printed(ax)
-    assert (
-        cells[0, 0] == f"{MINUS}0.100\n{OR_SO} 0.020\nsupported" and cells[1, 1] == f"+0.200\n{OR_SO} 0.020\nsupported"
-    )
+    assert cells[0, 0] == f"{MINUS}0.100\n{OR_SO} 0.020\nsupported"
+    assert cells[1, 1] == f"+0.200\n{OR_SO} 0.020\nsupported"
     assert ax.yaxis_inverted() and [label.get_text() for label in ax.get_yticklabels()] == ["linear", "mlp:3x64:batch"]
     shades: Any = ax.collections[0]
     np.testing.assert_allclose(shades.get_array(), [[-0.1, 0.0], [0.1, 0.2]], atol=1e-12)
     assert shades.norm.vmin == -shades.norm.vmax and shades.norm(0.0) == 0.5
     assert texts_of(fig).count(f"{MINUS}0.010\n{OR_SO} 0.020") == 4
     assert_legible(fig)
-    alone = plots.gain_heatmap(
-        gains(saif_low=np.nan, saif_high=np.nan, verdict="undecided", accuracy=[np.nan, 0, 0, 0])
-    )
-    assert {"+0.200\nundecided", "diverged"} <= set(texts_of(alone))
+    alone = gains(saif_low=np.nan, saif_high=np.nan, verdict="undecided", accuracy=[np.nan, 0, 0, 0], accuracy_low=-0.1)
+    assert {"+0.200\nundecided", "not known", f"+0.000\n{OR_SO} 0.055"} <= set(texts_of(plots.gain_heatmap(alone)))
+    nothing = plots.gain_heatmap(gains(saif=np.nan, accuracy=np.nan))  # no seed has SA, HA and the hybrid
+    assert texts_of(nothing).count("not known") == 8
     assert_legible(plots.gain_heatmap(gains("abcdef", verdict="inconclusive")))
     with pytest.raises(UserError, match="lacks the column 'verdict'"):
         plots.gain_heatmap(gains().drop(columns="verdict"))

@@ -115,6 +115,16 @@ def test_gallery_marks_right_and_wrong_by_symbol() -> None:
     assert "label: automobile" in texts_of(fig)
 
 
+def test_a_gallery_leaves_room_for_the_names_of_paradigms() -> None:
+    names = ("soft", "logit_mixture", "a paradigm of one's own")
+    for number in (5, 7):
+        alpha = {name: np.full((1, number), 1 / number) for name in names}
+        shown: Any = dict.fromkeys(("predictions", "scores"), dict.fromkeys(names, np.zeros(1, dtype=int)))
+        fig = a_gallery(1, number, alpha=alpha, **shown)
+        assert {"logit mixture", "a paradigm o…"} <= set(texts_of(fig))
+        assert_legible(fig)
+
+
 def test_names_are_shown_as_they_are_written_and_can_be_saved(tmp_path: Path) -> None:
     segments, foreground = some_mosaics(len(STRANGE), 5)
     alone = {"soft": CaptionExample(list(STRANGE), np.full((6, 4), 0.25), np.array([True] * 6))}
