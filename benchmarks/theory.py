@@ -25,6 +25,7 @@ from fcamlib.theory.sweep import batch_order, compute, initial_network, members_
 STEP = 0.01  # of Euler's method
 CASES = ((20, 20, 1e3, 50.0), (100, 1000, 4e5, 5_000.0))  # m, C, end time and the ratio aimed at
 LONGEST = 1e3  # time that Euler's method solves; later ends are scaled up from it
+ROW = ["paradigm", "alpha", "seed", "epoch", "loss", "incentive"]
 
 
 def benchmark(repeats: int, threads: int, quick: bool, **ignored: Any) -> dict[str, Any]:
@@ -71,30 +72,36 @@ def euler(paradigm: str, m: int, c: int, steps: int) -> tuple[float, float]:
     return mu, nu
 
 
-def fixed_loss(network: nn.Module, paradigm: str, alpha: float, segments: Tensor, label: Tensor) -> Tensor:
-    """Mean loss with the foreground at the first of the places, on materialised instances (B, M, D)."""
-    _, num_segments, _ = segments.shape
-    weights = torch.full((num_segments,), (1 - alpha) / (num_segments - 1), dtype=segments.dtype)
-    weights[0] = alpha
-    mixed = (segments * weights[:, None]).sum(dim=1, keepdim=True) if paradigm == "soft" else segments
-    return plain_loss(weights.expand(len(label), -1), network(mixed).softmax(dim=-1), label, paradigm).mean()
+def fixed_loss(network: nn.Module, paradigm: str, alpha: float, segments: Tensor, on: Tensor, label: Tensor) -> Tensor:
+    """Mean loss of materialised instances (B, M, ...) with the weight alpha on their foreground, `on` (B, M)."""
+    background = (1 - alpha) / (on.shape[1] - 1)
+    weights = alpha * on.to(segments.dtype) + background * (~on).to(segments.dtype)  # (B, M)
+    classified = segments
+    if paradigm == "soft":
+        classified = (segments * weights.view(*on.shape, *(1,) * (segments.dim() - 2))).sum(dim=1, keepdim=True)
+    logits = network(classified.flatten(0, 1)).view(*classified.shape[:2], -1)
+    return plain_loss(weights, logits.softmax(dim=-1), label, paradigm).mean()
 
 
-def plain_sweep(config: Sweep) -> None:
-    """Train every classifier one after the other in plain PyTorch, with loss and incentive after every epoch."""
+def plain_sweep(config: Sweep) -> list[tuple[Any, ...]]:
+    """Train every classifier one after the other in plain PyTorch: a row of `ROW` before and after every epoch."""
+    rows, numerics = [], Numerics.of(config.training)
     for (task, seed), member in product(zip(tasks_of(config), config.seeds, strict=True), members_of(config)):
-        *_, network = initial_network(config, task, seed, Numerics.of(config.training)).children()  # the linear layer
-        data = task.splits["train"]
-        segments, label = data.bank.values[data.segments.long()], data.label
+        network, data = initial_network(config, task, seed, numerics), task.splits["train"]
+        values = data.bank.rows(data.segments.flatten().long(), numerics.dtype)
+        whole = values.view(*data.segments.shape, *values.shape[1:]), data.foreground, data.label
         optimizer = torch.optim.SGD(network.parameters(), lr=member.learning_rate, momentum=config.momentum)
-        for epoch in range(config.epochs):
-            for index in batch_order((seed,), epoch, len(label))[0].split(config.training.batch_size):
-                optimizer.zero_grad(set_to_none=True)
-                fixed_loss(network, member.paradigm, member.alpha, segments[index], label[index]).backward()
-                optimizer.step()
+        shift = DIFFERENCE if member.alpha + DIFFERENCE <= 1 else -DIFFERENCE
+        for epoch in range(config.epochs + 1):
             with torch.no_grad():
-                for alpha in (member.alpha, abs(member.alpha - DIFFERENCE)):
-                    fixed_loss(network, member.paradigm, alpha, segments, label)
+                both = (fixed_loss(network, member.paradigm, at, *whole) for at in (member.alpha, member.alpha + shift))
+                here, there = (loss.item() for loss in both)
+            rows.append((member.paradigm, member.alpha, seed, epoch, here, (here - there) / shift))
+            for index in batch_order((seed,), epoch, len(data))[0].split(config.training.batch_size):
+                optimizer.zero_grad(set_to_none=True)
+                fixed_loss(network, member.paradigm, member.alpha, *(part[index] for part in whole)).backward()
+                optimizer.step()
+    return rows
 
 
 def swept(config: Sweep, is_plain: bool) -> float:

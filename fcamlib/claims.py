@@ -32,6 +32,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from fcamlib.errors import UserError
 from fcamlib.paradigms import label_of
 from fcamlib.verdicts import Criterion, Seeds
 
@@ -282,6 +283,8 @@ def hybrid_gains(history: pd.DataFrame, by: Sequence[str]) -> dict[tuple[Any, ..
         rows = pd.concat([history[is_hybrid], *(history[~is_hybrid].assign(soft_share=share) for share in shares)])
     found = {}
     for key, group in rows.groupby(list(by), sort=False):
+        if group.duplicated(["seed", "paradigm"]).any():
+            raise UserError(f"rows at one {', '.join(by)} differ in other settings: give one value of each of these.")
         wide = group.pivot(index="seed", columns="paradigm", values=list(names))
         whole = wide.reindex(columns=list(product(names, _HYBRID))).dropna().astype(float)
         of = {name: {p: whole[measure, p].to_numpy() for p in _HYBRID} for measure, name in names.items()}

@@ -6,6 +6,7 @@ import pytest
 from made_seeds import SEEDS, seeds
 
 from fcamlib.claims import CLAIMS, Evidence, Incentives, Paths, at_end, hybrid_gains, is_flat, measure, time_to
+from fcamlib.errors import UserError
 from fcamlib.verdicts import criterion_text, states, verdict
 
 # --- claims on runs ---------------------------------------------------------------------------------------------------
@@ -136,6 +137,8 @@ def test_gains_of_a_study_are_those_of_the_same_seed_and_switch() -> None:
     assert {key: c[0].values.round(9).tolist() for (key,), c in found.items()} == {0.8: [-0.05], 0.2: [0.1, 0.1]}
     assert [c.values.tolist() for c in found[(0.2,)][1:]] == [[0, 0]]
     without = pd.DataFrame(rows).query("paradigm in ['soft', 'hard']").assign(focus="linear")
+    with pytest.raises(UserError, match=r"^rows at one focus differ in other settings: give one value of each"):
+        hybrid_gains(pd.concat([without, without.assign(num_segments=20)]), ["focus"])
     for by in ("focus", "soft_share"):
         assert {verdict(c) for c in hybrid_gains(without, [by]).values()} == {"not tested"}
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
@@ -23,6 +22,7 @@ from fcamlib.plots.look import (
     styled,
 )
 from fcamlib.plots.panels import empty_panels
+from fcamlib.verdicts import LEAST_BOOTSTRAP
 
 METRIC_SHIFT = {"accuracy": -0.19, "saif": 0.19}  # the y axis points down: accuracy is above SAIF
 ROW_HEIGHT = 0.52  # inches
@@ -65,8 +65,9 @@ def accuracy_saif_summary(table: pd.DataFrame) -> PageFigure:
         Line2D([], [], marker="o", ms=7.5, mfc=CARD, label="accuracy", **point),
         Line2D([], [], marker="o", ms=7.5, label=r"SAIF ($\tau$ = 0.8)", **point),
     ]
-    if table["low"].notna().any():
-        handles.append(Line2D([], [], color=FAINT_INK, lw=2.2, label="95% t-interval over seeds"))
+    if table["low"].notna().any():  # with many seeds it may be a bootstrap interval
+        kind = "t-interval" if table["n"].max() < LEAST_BOOTSTRAP else "interval"
+        handles.append(Line2D([], [], color=FAINT_INK, lw=2.2, label=f"95% {kind} over seeds"))
     fig.legend(handles=handles, loc="outside lower center", ncols=3, handlelength=1.8)
     return fig
 
@@ -96,6 +97,8 @@ def _draw_estimate(ax: Axes, y: float, row: Mapping[Any, Any]) -> None:
 def crossval_accuracy(histories: Mapping[str, pd.DataFrame]) -> PageFigure:
     """Accuracy of each repeat of a cross-validation (small) and their mean (large), for each method and data set.
 
+    That of a repeat is the mean over its folds, weighted by their bags.
+
     `histories` maps a data set's title to rows with repeat, fold, method, n (bags in the fold) and accuracy.
     """
     across = min(2, len(histories))
@@ -105,7 +108,8 @@ def crossval_accuracy(histories: Mapping[str, pd.DataFrame]) -> PageFigure:
         names = sorted(paradigm_order(history["method"]), key=lambda name: name in REFERENCES)  # references last
         looks = [REFERENCES.get(name) or style_of(name) for name in names]
         for place, look in enumerate(looks):
-            values = _repeats(history[history["method"] == look.name])
+            repeats = history[history["method"] == look.name].groupby("repeat")[["accuracy", "n"]]
+            values = repeats.apply(lambda folds: np.average(folds["accuracy"], weights=folds["n"])).to_numpy()
             spread = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else np.zeros(1)
             ax.plot(place + spread, values, look.marker, color=look.color, ms=3.5, alpha=0.6)
             ax.plot(place, values.mean(), look.marker, color=look.color, ms=9, mec=CARD)
@@ -118,9 +122,3 @@ def crossval_accuracy(histories: Mapping[str, pd.DataFrame]) -> PageFigure:
     for ax in axes[::across]:
         ax.set_ylabel("accuracy")
     return fig
-
-
-def _repeats(part: pd.DataFrame) -> Float[np.ndarray, " R"]:
-    """Accuracy of each repeat of one method: the mean over folds, weighted by their bags."""
-    weighted = (part["accuracy"] * part["n"]).groupby(part["repeat"]).sum()
-    return (weighted / part.groupby("repeat")["n"].sum()).to_numpy(dtype=np.float64)

@@ -15,6 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, NullFormatter, StrMethodFormatter
 from scipy.special import stdtrit
 
+from fcamlib.errors import UserError
 from fcamlib.paradigms import Style, style_of
 from fcamlib.plots.look import (
     BODY_SIZE,
@@ -144,6 +145,8 @@ def by_seed(part: pd.DataFrame, x: str, measure: str) -> tuple[Float[np.ndarray,
     """Values of `x`, and one row of values per seed with NaN for missing ones; without seeds, a single row."""
     if "seed" not in part:
         return part[x].to_numpy(dtype=np.float64), part[[measure]].to_numpy(dtype=np.float64).T
+    if part.duplicated(["seed", x]).any():
+        raise UserError(f"the table has several rows for a curve, seed and {x}: give one value of each other setting.")
     table = part.pivot(index="seed", columns=x, values=measure)
     return table.columns.to_numpy(dtype=np.float64), table.to_numpy(dtype=np.float64)
 

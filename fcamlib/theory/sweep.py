@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import time as clock
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -129,10 +128,9 @@ class Trainer:
 
     def frame(self) -> pd.DataFrame:
         """The rows measured so far, ordered as the config lists paradigms, alphas and seeds, then by epoch."""
-        paradigms, alphas, seeds = self.config.paradigms, self.config.alphas, self.config.seeds
-        order = {key: place for place, key in enumerate(product(paradigms, alphas, seeds))}
-        rows = sorted(self.rows, key=lambda row: order[row["paradigm"], row["alpha"], row["seed"]])
-        return pd.DataFrame(rows, columns=list(COLUMNS))
+        rows = pd.DataFrame(self.rows, columns=list(COLUMNS))
+        place = rows.groupby(["paradigm", "alpha", "seed"], sort=False).ngroup()
+        return rows.loc[place.sort_values(kind="stable").index].reset_index(drop=True)
 
     def state(self) -> Row:
         """The mutable state of training."""

@@ -139,8 +139,8 @@ def _pivoted(frame: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray], di
 
 def claims_on(sources: Mapping[str, Paths | pd.DataFrame], claims: Iterable[str] = CLAIMS) -> pd.DataFrame:
     """Each claim's verdict on trajectories or on the last epoch of sweeps, with the measured values."""
-    found = {name: incentives(of) if isinstance(of, pd.DataFrame) else of for name, of in sources.items()}
-    return claims_table({name: measure(claims, of) for name, of in found.items()})
+    found = ((name, incentives(of) if isinstance(of, pd.DataFrame) else of) for name, of in sources.items())
+    return claims_table({name: measure(claims, of) for name, of in found})
 
 
 def incentives(sweep: pd.DataFrame) -> Incentives:

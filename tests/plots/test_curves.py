@@ -226,8 +226,10 @@ def test_curves_of_any_length_are_legible(num_seeds: int, num_epochs: int, names
     assert_legible(plots.saif_over_tau(some_curves(), title="digits"))
 
 
-def test_a_missing_column_is_one_sentence() -> None:
+def test_missing_columns_and_rows_of_other_settings_are_one_sentence() -> None:
     with pytest.raises(UserError, match=r"^history lacks the column 'seed': give the columns .*\.$"):
         plots.learning_curves(a_history().drop(columns="seed"))
     with pytest.raises(UserError, match=r"^history has no rows: give at least one\.$"):
         plots.learning_curves(a_history().iloc[:0])
+    with pytest.raises(UserError, match=r"^the table has several rows for a curve, seed and epoch: give one value"):
+        plots.learning_curves(pd.concat([a_history(), a_history()]))  # as of a study with two switches

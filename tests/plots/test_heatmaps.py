@@ -135,6 +135,7 @@ def test_summary_draws_every_mean_and_interval_in_its_panel() -> None:
         assert f"{row['mean']:.3f}" in [text.get_text() for text in ax.texts]
     assert "95% t-interval over seeds" in texts_of(fig)
     assert_legible(fig)
+    assert "95% interval over seeds" in texts_of(plots.accuracy_saif_summary(table.assign(n=10)))  # or a bootstrap
     alone = plots.accuracy_saif_summary(table.assign(low=np.nan, high=np.nan, n=1))
     assert by_gid(alone, "interval-saif-soft") == [] and "95% t-interval over seeds" not in texts_of(alone)
 

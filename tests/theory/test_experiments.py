@@ -9,21 +9,21 @@ import pytest
 import torch
 from click.testing import CliRunner
 from numpy.testing import assert_allclose
-from torch import Tensor, nn
+from torch import nn
 
+from benchmarks.theory import ROW, plain_sweep
 from fcamlib import store
 from fcamlib.cli import main
 from fcamlib.config import FlowParameters, Sweep, SweepGrid
 from fcamlib.data.sdc import Bank, SDCData
 from fcamlib.errors import DataError, DivergenceError, UserError
-from fcamlib.losses import hard_attention_loss, lvml_loss
 from fcamlib.notebook import parameters
 from fcamlib.numerics import Numerics
 from fcamlib.theory import fixed_focus
 from fcamlib.theory import flow as gradient_flow
 from fcamlib.theory import tables as theory_tables
 from fcamlib.theory.ensemble import ENSEMBLES, FixedFocusData, Member
-from fcamlib.theory.sweep import Trainer, batch_order, flow_time, initial_network, members_of, tasks_of
+from fcamlib.theory.sweep import Trainer, flow_time, members_of
 
 FLOAT64 = Numerics(torch.device("cpu"), torch.float64)
 SMALL = {"num_train": 60, "num_segments": 4, "num_classes": 3, "epochs": 2, "batch_size": 25, "alphas": "0,0.3,1"}
@@ -32,42 +32,6 @@ DIGITS = {"dataset": "digits", "num_train": 32, "num_segments": 3, "epochs": 1, 
 
 def config_of(parameters: dict[str, Any], **changes: Any) -> Sweep:
     return SweepGrid.of({**parameters, **changes}).config()
-
-
-def alone_loss(network: nn.Module, paradigm: str, alpha: float, segments: Tensor, on: Tensor, label: Tensor) -> Tensor:
-    """The mean loss of materialised instances (B, M, ...) with their foreground at `on`, in plain PyTorch."""
-    num_segments = segments.shape[1]
-    weights = alpha * on.double() + (1 - alpha) / (num_segments - 1) * (~on).double()  # (B, M)
-    if paradigm == "soft":
-        mixture = (segments * weights.view(*weights.shape, *(1,) * (segments.dim() - 2))).sum(dim=1)
-        return nn.functional.cross_entropy(network(mixture), label)
-    log_prob = network(segments.flatten(0, 1)).log_softmax(dim=1).view(*segments.shape[:2], -1)
-    likelihood = log_prob.gather(2, label[:, None, None].expand(-1, num_segments, 1)).squeeze(2)
-    return {"hard": hard_attention_loss, "lvml": lvml_loss}[paradigm](weights.log(), likelihood)
-
-
-def trained_alone(config: Sweep) -> pd.DataFrame:
-    """One training after the other; rows in no special order."""
-    rows = []
-    for task, seed in zip(tasks_of(config), config.seeds, strict=True):
-        data = task.splits["train"]
-        segments = data.bank.rows(data.segments.flatten().long(), torch.float64)
-        segments = segments.view(*data.segments.shape, *segments.shape[1:])
-        for member in members_of(config):
-            network = initial_network(config, task, seed, FLOAT64)
-            optimizer = torch.optim.SGD(network.parameters(), lr=member.learning_rate, momentum=config.momentum)
-            for epoch in range(config.epochs + 1):
-                rest, shift = (segments, data.foreground, data.label), 0.01 if member.alpha < 1 else -0.01
-                with torch.no_grad():
-                    here = alone_loss(network, member.paradigm, member.alpha, *rest).item()
-                    there = alone_loss(network, member.paradigm, member.alpha + shift, *rest).item()
-                rows.append((member.paradigm, member.alpha, seed, epoch, here, (here - there) / shift))
-                for index in batch_order((seed,), epoch, len(data))[0].split(config.training.batch_size):
-                    part = segments[index], data.foreground[index], data.label[index]
-                    optimizer.zero_grad()
-                    alone_loss(network, member.paradigm, member.alpha, *part).backward()
-                    optimizer.step()
-    return pd.DataFrame(rows, columns=["paradigm", "alpha", "seed", "epoch", "loss", "incentive"])
 
 
 @pytest.mark.parametrize(
@@ -81,7 +45,7 @@ def trained_alone(config: Sweep) -> pd.DataFrame:
 )
 def test_all_at_once_equal_each_alone(parameters: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(parameters)
-    alone = trained_alone(config)
+    alone = pd.DataFrame(plain_sweep(config), columns=ROW)
     # All members in one piece; every member alone, in parts; convolutions grouped, as on a GPU.
     for budget, grouped in ((2**31, False), (2**18, False), (2**31, True)):
         monkeypatch.setattr("fcamlib.numerics.BUDGET", budget)
