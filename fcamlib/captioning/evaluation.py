@@ -162,7 +162,8 @@ class CaptionEvaluator:
     def __init__(self, task: CaptionTask, split: str, max_words: int, numerics: Numerics) -> None:
         self.data, self.vocabulary = task.splits[split], task.vocabulary
         self.max_words, self.numerics = max_words, numerics
-        self.names = category_names(task).to(numerics.device, numerics.dtype)
+        names = task.word_category[:, None] == torch.arange(len(task.categories))
+        self.names = names.to(numerics.device, numerics.dtype)  # (V, C): 1 where a word names a category
         shape = self.data.pictures.segment_shape  # (L, D) of features or (3, S, S) of pictures
         self.regions = shape[0] if len(shape) == 2 else (shape[-1] // STRIDE) ** 2
         shown = [
@@ -239,11 +240,6 @@ class CaptionEvaluator:
             mentioned=self.names[found.tokens].bool().any(dim=1).cpu().numpy()[own, category],
             area=covered.mean(axis=1),
         )
-
-
-def category_names(task: CaptionTask) -> Float[Tensor, "V C"]:
-    """1 where a word names a category."""
-    return (task.word_category[:, None] == torch.arange(len(task.categories))).float()
 
 
 def pictures_at(data: CaptionData, rows: Int[Tensor, " n"], numerics: Numerics) -> Tensor:

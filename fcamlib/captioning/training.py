@@ -64,7 +64,7 @@ def compute(
             switch = {"switch": {split: found.summary() for split, found in trainer.evaluate().items()}}
         history = pd.DataFrame(trainer.train(scratch / CHECKPOINT, progress))
         scores = trainer.scores or trainer.evaluate()
-        examples = _examples(trainer, task)
+        examples = _examples(trainer)
     if earlier:
         history = pd.concat([earlier.history, history], ignore_index=True)
     seconds = {
@@ -219,24 +219,23 @@ def _split_summary(scores: CaptionScores) -> dict[str, Any]:
     return measures
 
 
-def _examples(trainer: CaptionTrainer, task: CaptionTask) -> dict[str, np.ndarray]:
+def _examples(trainer: CaptionTrainer) -> dict[str, np.ndarray]:
     """Greedy captions of the first test pictures with the attention at each word, and the pictures if generated."""
-    data, evaluator = task.splits["test"], trainer.evaluators["test"]
+    evaluator = trainer.evaluators["test"]
+    data = evaluator.data
     with evaluating(trainer.model), trainer.numerics.autocasting():
         rows, found = next(evaluator.greedy(trainer.model, trainer.phase.paradigm, NUM_EXAMPLES))
-    names = measuring.category_names(task)[found.tokens.cpu()].bool()  # (E, T, C)
     is_generated = trainer.config.data.source == "scenes"  # photographs and their boxes are not ours to distribute
     boxes = [data.objects[row].box.numpy() if is_generated else np.zeros((0, 4)) for row in rows.tolist()]
     most = max(map(len, boxes))
     kept = {
-        "word": np.array([[task.vocabulary[token] for token in own] for own in found.tokens.tolist()]),
+        "word": np.array([[evaluator.vocabulary[token] for token in own] for own in found.tokens.tolist()]),
         "alpha": found.alpha.float().cpu().numpy(),
         "real": found.real.cpu().numpy(),
-        "names_category": names.any(dim=2).numpy(),
+        "names_category": evaluator.names[found.tokens].any(dim=2).cpu().numpy(),
         "box": np.stack([np.pad(own, ((0, most - len(own)), (0, 0)), constant_values=np.nan) for own in boxes]),
         "image_id": data.image_ids[rows].numpy(),
     }
     if is_generated:
-        pixels = data.pictures.rows(rows, torch.float64).permute(0, 2, 3, 1)
-        kept["picture"] = ((pixels + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).numpy()
+        kept["picture"] = data.pictures.values[rows].numpy()
     return kept

@@ -16,11 +16,10 @@ category, since attention is measured against that object's boxes. Source: arXiv
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from itertools import chain, takewhile
+from itertools import takewhile
 from pathlib import Path
 
 import torch
@@ -33,7 +32,7 @@ from fcamlib.config.tasks import Coco, Scenes, read_yaml
 from fcamlib.data import coco, features, scenes
 from fcamlib.data.coco import Box, CocoPicture, words_of
 from fcamlib.data.files import read_text
-from fcamlib.data.sdc import Bank, drawn
+from fcamlib.data.sdc import Bank, drawn, frequent_words
 from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -43,13 +42,6 @@ NONE = "none"  # in a user's table, instead of a category
 _DRAW = 300  # makes these draws independent of others with the same seed
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")  # by number; no word of a caption holds < or >
-
-
-def build_vocabulary(captions: Iterable[Sequence[str]], min_count: int = 1) -> tuple[str, ...]:
-    """The special words, then those that occur at least `min_count` times, by falling frequency, then spelling."""
-    counts = Counter(chain.from_iterable(captions))
-    kept = [word for word, count in counts.items() if count >= min_count]
-    return (*SPECIAL, *sorted(kept, key=lambda word: (-counts[word], word)))
 
 
 def decode(tokens: Iterable[int], vocabulary: Sequence[str]) -> tuple[str, ...]:
@@ -118,10 +110,8 @@ def caption_task(config: Scenes | Coco, seed: int, device: torch.device | None =
         title = Path(config.source.partition(":")[2]).name or "COCO"  # a user's data are named by their folder
         title += f" ({ENCODERS[config.features]} features)" if config.features else ""
     pictures = _splits(official, test, config, seed)
-    vocabulary = build_vocabulary(chain.from_iterable(p.captions for p in pictures["train"]), config.min_count)
-    if len(vocabulary) == len(SPECIAL):
-        fault = f"min_count={config.min_count} leaves no words in dataset='{config.source}'"
-        raise DataError(f"{fault}, since no word occurs that often in the training captions: give a smaller number.")
+    counts = frequent_words((caption for picture in pictures["train"] for caption in picture.captions), config)
+    vocabulary = (*SPECIAL, *sorted(counts, key=lambda word: (-counts[word], word)))
     word_category = torch.tensor([categories.index(named[word]) if word in named else -1 for word in vocabulary])
     splits = {
         split: _data(chosen, _bank(chosen, config, device), vocabulary, config.max_words)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -179,3 +181,12 @@ def drawn(items: Sequence[Item], number: int, seed: Sequence[int], what: str) ->
     if number in (0, len(items)):
         return list(items)
     return [items[place] for place in sorted(np.random.default_rng(seed).permutation(len(items))[:number].tolist())]
+
+
+def frequent_words(texts: Iterable[Sequence[str]], config: Any) -> dict[str, int]:
+    """How often each word occurs in the training texts, without those that occur less than `min_count` times."""
+    counts = {word: count for word, count in Counter(chain(*texts)).items() if count >= config.min_count}
+    if not counts:
+        fault = f"min_count={config.min_count:,} leaves no words in dataset='{config.source}'"
+        raise DataError(f"{fault}, since no word occurs that often in the training texts: give a smaller number.")
+    return counts

@@ -9,8 +9,6 @@ as in the public scripts, and the title says so. Posts without a rationale have 
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from itertools import chain
 
 import numpy as np
 import torch
@@ -18,7 +16,7 @@ import torch
 from fcamlib.config.tasks import Text
 from fcamlib.data import SPLITS
 from fcamlib.data.posts import Corpus, hatexplain_corpus, jsonl_corpus, keyword_corpus
-from fcamlib.data.sdc import UNKNOWN, Bank, SDCTask, by_split, drawn
+from fcamlib.data.sdc import UNKNOWN, Bank, SDCTask, by_split, drawn, frequent_words
 from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -74,10 +72,6 @@ def _prepared(config: Text, seed: int) -> tuple[Corpus, dict[str, int]]:
             log.warning("%d %s posts are longer than max_tokens=%d and are cut.", num_longer, split, config.max_tokens)
         kept = slice(config.max_tokens)
         posts += [p.model_copy(update={"tokens": p.tokens[kept], "rationale": p.rationale[kept]}) for p in part]
-    known = [post.tokens for post in posts if config.paper_vocabulary or post.split == "train"]
-    counts = Counter(chain.from_iterable(known))
-    words = sorted(word for word, count in counts.items() if count >= config.min_count)
-    if not words:
-        fault = f"min_count={config.min_count:,} leaves no words in dataset='{config.source}'"
-        raise DataError(f"{fault}, since no word occurs that often in the training posts: give a smaller number.")
+    known = (post.tokens for post in posts if config.paper_vocabulary or post.split == "train")
+    words = sorted(frequent_words(known, config))
     return corpus._replace(posts=posts), {word: place for place, word in enumerate(words, start=UNKNOWN + 1)}

@@ -121,6 +121,7 @@ def test_splits_words_and_objects(layout: Layout) -> None:
     assert ids == {"train": [7, 9, 23], "validation": [40, 58], "test": [3, 61]}
     assert (task.title, task.categories) == ("pets", ("person", "cat", "dog"))
     assert task.vocabulary[4:] == ("dog", "'s", "a", "man", "number", "runs", "the", "23", "7", "9")
+    assert task_of(layout.write(), min_count=4).vocabulary[4:] == ("dog",)
     assert task.word_category.tolist() == [-1] * 4 + [2, -1, -1, 0] + [-1] * 6
     validation = task.splits["validation"]
     assert validation.references[0] == (("a", "dog", "number", "40"), ("the", "man", "'s", "dog", "runs"))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fcamlib.config import Text
-from fcamlib.data.captions import SPECIAL, build_vocabulary, decode
+from fcamlib.data.captions import decode
 from fcamlib.data.coco import words_of
 from fcamlib.data.posts import Corpus, Post, jsonl_corpus
 from fcamlib.data.sdc import UNKNOWN
@@ -186,12 +186,6 @@ def test_parameters_that_cannot_be_are_one_sentence() -> None:
 )
 def test_captions_are_cut_by_the_stated_rule(caption: str, words: str) -> None:
     assert words_of(caption) == tuple(words.split())
-
-
-def test_words_go_by_frequency_then_spelling_and_rare_ones_are_left_out() -> None:
-    captions = [("b", "a", "c", "c"), ("c", "b", "a", "d"), ("d", "\u00e9", "b")]
-    assert build_vocabulary(captions, 1) == (*SPECIAL, "b", "c", "a", "d", "\u00e9")
-    assert build_vocabulary(captions, 3) == (*SPECIAL, "b", "c")
 
 
 def test_words_of_numbers() -> None:
