@@ -56,9 +56,9 @@ def read(
     one. Frozen features with teacher forcing use a packed pass. With a trained encoder, words are read one by one:
     packing does not speed up small pictures and would change the bits of recorded runs.
     """
-    real = real_words(tokens)
     if given is None and isinstance(model.encoder, nn.Identity):
-        return _packed(model, regions, place, tokens, context, quantiles, real)
+        return _packed(model, regions, place, tokens, context, quantiles)
+    real = real_words(tokens)
     regions, words, log_alphas, places = regions.take(place), list[Tensor](), list[Tensor](), list[Tensor]()
     state, guess = model.start(regions.values), tokens[:, 0]
     for t in range(real.shape[1]):
@@ -78,18 +78,13 @@ def read(
 
 
 def _packed(
-    model: Captioner,
-    regions: Regions,
-    place: Tensor,
-    tokens: Tensor,
-    context: Context,
-    quantiles: Tensor | None,
-    real: Tensor,
+    model: Captioner, regions: Regions, place: Tensor, tokens: Tensor, context: Context, quantiles: Tensor | None
 ) -> Reading:
     """Read captions sorted by length: step t covers only those with a word there, so padding costs nothing.
 
     Parts that do not depend on the state are one product over all words: the LSTM's word input and the output layer.
     """
+    real = real_words(tokens)
     order = real.sum(dim=1).argsort(descending=True, stable=True)  # longest first
     step, row = real[order].T.nonzero(as_tuple=True)  # of each word, step after step: (N,)
     row = order[row]

@@ -95,7 +95,7 @@ class CaptionTask:
     title: str
 
 
-def caption_task(config: Scenes | Coco, seed: int, device: torch.device | None = None) -> CaptionTask:
+def caption_task(config: Scenes | Coco, seed: int, device: torch.device = features.CPU) -> CaptionTask:
     """The pictures, captions and boxes of `config`.
 
     `seed` draws the scenes, and the subset of pictures if fewer than all are requested; a frozen encoder computes
@@ -134,7 +134,7 @@ def _splits(
     return {"train": train, "validation": official[held_out:], "test": test}
 
 
-def _bank(pictures: Sequence[CocoPicture], config: Scenes | Coco, device: torch.device | None) -> Bank:
+def _bank(pictures: Sequence[CocoPicture], config: Scenes | Coco, device: torch.device) -> Bank:
     """The input of a model: pixels in [-1, 1], or features of a frozen encoder."""
     if isinstance(config, Coco) and config.features:
         encoder, root = features.ENCODERS[config.features](config.weights), paths.data_dir() / "kept"

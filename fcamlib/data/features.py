@@ -43,6 +43,7 @@ from fcamlib.data.files import content_hash, download
 from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
+CPU = torch.device("cpu")
 VGG19_CUT = 36  # layers of `features` that are used: all but the last, a max-pooling
 CHUNK = 64  # pictures that are encoded and saved at once
 _CHUNK_CPU = 4  # pictures per pass on a CPU, so that their feature maps fit its cache
@@ -72,14 +73,9 @@ class FrozenEncoder:
 
 
 def picture_features(
-    pictures: Sequence[CocoPicture],
-    image_size: int,
-    encoder: FrozenEncoder,
-    root: Path,
-    device: torch.device | None = None,
+    pictures: Sequence[CocoPicture], image_size: int, encoder: FrozenEncoder, root: Path, device: torch.device = CPU
 ) -> Float16[np.ndarray, "P L D"]:
     """Features of each picture in its L = h w regions, row by row, cached in `root`; computed on `device`."""
-    device = device or torch.device("cpu")
     module = encoder.module.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)  # type: ignore
     at_once = CHUNK if device.type == "cuda" else _CHUNK_CPU
 

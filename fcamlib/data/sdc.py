@@ -148,13 +148,17 @@ def every_occurrence(index: Int[Tensor, "B M"]) -> tuple[Int[Tensor, " BM"], Int
 
 def by_split(
     bank: Bank,
-    rows: Int[np.ndarray, " N"],
     owner: Int[np.ndarray, " N"],
     foreground: Bool[np.ndarray, " N"],
     label: Int[np.ndarray, " n"],
     split: np.ndarray,
+    rows: Int[np.ndarray, " N"] | None = None,
 ) -> dict[str, SDCData]:
-    """Instances of each split, padded to the longest; `rows` and `owner` are each segment's bank row and instance."""
+    """Instances of each split, padded to the longest; `owner` is each segment's instance.
+
+    Each segment has a row of the bank of its own, unless `rows` gives its row.
+    """
+    rows = np.arange(len(owner)) if rows is None else rows
     order, sizes = np.argsort(owner, kind="stable"), np.bincount(owner)
     splits = {}
     for name in SPLITS:

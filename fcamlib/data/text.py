@@ -46,7 +46,7 @@ def text_task(config: Text, seed: int) -> SDCTask:
     if said := ", ".join(note for note, holds in notes.items() if holds):
         title = f"{title} ({said})"
     bank = Bank(torch.arange(len(words) + 1), words=True)  # row i is word number i; row 0 represents unknown words
-    return SDCTask(by_split(bank, rows, owner, marks, label, split), names, title)
+    return SDCTask(by_split(bank, owner, marks, label, split, rows), names, title)
 
 
 def text_words(config: Text, seed: int) -> tuple[str, ...]:

@@ -58,21 +58,8 @@ def _generated(draw: Callable[[Any, int, np.random.Generator], Drawn], config: A
     values, sizes, label, foreground = (np.concatenate(column) for column in zip(*parts.values(), strict=True))
     split = np.repeat(list(parts), [len(part[1]) for part in parts.values()])
     names = tuple(f"{config.source[:-1]} {number}" for number in range(config.num_classes))
-    return _task(values, np.arange(len(label)).repeat(sizes), foreground, label, split, names, config.source)
-
-
-def _task(
-    values: np.ndarray,
-    owner: np.ndarray,
-    foreground: np.ndarray,
-    label: np.ndarray,
-    split: np.ndarray,
-    names: tuple[str, ...],
-    title: str,
-) -> SDCTask:
-    """The task whose bank holds each segment of `values` once, in the instance that `owner` numbers."""
-    splits = by_split(Bank(torch.from_numpy(values)), np.arange(len(owner)), owner, foreground, label, split)
-    return SDCTask(splits, names, title)
+    owner, bank = np.arange(len(label)).repeat(sizes), Bank(torch.from_numpy(values))
+    return SDCTask(by_split(bank, owner, foreground, label, split), names, config.source)
 
 
 # --- time series ------------------------------------------------------------------------------------------------------
@@ -145,7 +132,8 @@ def _series_of_file(config: Series) -> SDCTask:
     split = required(arrays.get("split", drawn), label, names, source)
     owner = mask.nonzero()[0]
     values = standardised(values[mask], split[owner] == "train", (0, 2), source)  # (N, C, T), without padding
-    return _task(values, owner, foreground[mask], label, split, names, short_source(source))
+    splits = by_split(Bank(torch.from_numpy(values)), owner, foreground[mask], label, split)
+    return SDCTask(splits, names, short_source(source))
 
 
 # --- bags -------------------------------------------------------------------------------------------------------------
@@ -190,7 +178,8 @@ def _bags_of_file(config: Bags) -> SDCTask:
     split = _split(arrays, names, config)
     features = standardised(arrays["features"], split[bag] == "train", (0,), config.source)
     foreground = arrays.get("foreground", np.zeros(len(bag), dtype=bool))
-    return _task(features, bag, foreground, arrays["label"], split, names, short_source(config.source))
+    splits = by_split(Bank(torch.from_numpy(features)), bag, foreground, arrays["label"], split)
+    return SDCTask(splits, names, short_source(config.source))
 
 
 def _checked_bags(source: str) -> tuple[Arrays, tuple[str, ...]]:

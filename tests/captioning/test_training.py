@@ -18,14 +18,7 @@ from safetensors.torch import load_file
 from fcamlib import notebook, plots, store, tables
 from fcamlib.captioning import training as caption_training
 from fcamlib.captioning.decoding import read
-from fcamlib.captioning.evaluation import (
-    CaptionEvaluator,
-    bleu,
-    bleu_settings,
-    caption_histogram,
-    cider,
-    coverage,
-)
+from fcamlib.captioning.evaluation import CaptionEvaluator, bleu, bleu_settings, caption_histogram, cider, coverage
 from fcamlib.captioning.model import Captioner
 from fcamlib.captioning.training import CaptionTrainer, new_model, numerics_of
 from fcamlib.cli import main
@@ -231,10 +224,7 @@ def test_tables_and_figures_are_made_of_runs(finished: list[store.Result]) -> No
 
 def test_bleu_equals_values_computed_by_hand() -> None:
     captions = [["a", "red", "square", "left", "of", "a", "circle"], ["a", "a", "b"]]
-    references = [
-        [["a", "red", "square", "left", "of", "a", "blue", "circle"]],
-        [["a", "b", "c", "d"], ["b", "a"]],
-    ]
+    references = [[["a", "red", "square", "left", "of", "a", "blue", "circle"]], [["a", "b", "c", "d"], ["b", "a"]]]
     # Unigrams: all 7 of the first; "a" counts once as no reference has it twice, "b" once: 2 of 3. 9/10.
     # Bigrams: 5 of 6 (not "a circle"); "a b" of "a a", "a b": 1 of 2. 6/8. Trigrams: 4 of 5; 0 of 1. 4/6. Of 4: 3/4.
     # Lengths: 7 + 3 = 10; closest references 8 and, of 4 and 2 equally close to 3, the shorter: 2. 10: no penalty.

@@ -48,7 +48,7 @@ def test_instances_of_each_split_are_padded_to_its_longest() -> None:
     owner = np.array([3, 0, 2, 0, 3, 1, 3])
     rows, truth = np.array([11, 12, 13, 14, 15, 16, 17]), np.array([0, 1, 1, 0, 0, 1, 1], dtype=bool)
     split = np.array(["train", "test", "validation", "train"])
-    splits = by_split(Bank(torch.zeros(20, 2)), rows, owner, truth, np.array([5, 6, 7, 8]), split)
+    splits = by_split(Bank(torch.zeros(20, 2)), owner, truth, np.array([5, 6, 7, 8]), split, rows)
     train = splits["train"]
     assert train.label.tolist() == [5, 8] and train.mask is not None
     assert train.mask.tolist() == [[True, True, False], [True, True, True]]
