@@ -4,7 +4,6 @@ import hashlib
 import random
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from forked import Forked, forked
+from forked import Forked
 
 from fcamlib import store
 from fcamlib.config import CaptionGrid, Config, CrossValidation, Grid, StudyGrid, SweepGrid
@@ -88,9 +87,8 @@ def of_kinds(*kinds: str) -> pytest.MarkDecorator:
 
 
 @pytest.fixture(scope="module")
-def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forked]:
-    with forked(tmp_path_factory.mktemp("processes")) as started:
-        yield started
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Forked:
+    return Forked(tmp_path_factory.mktemp("processes"))
 
 
 def assert_same(own: Result[Any], other: Result[Any]) -> None:
