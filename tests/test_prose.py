@@ -148,6 +148,20 @@ def test_what_pages_conclude_from_recorded_studies_and_folds_holds() -> None:
     assert (saif.loc[1000:] == 0).all(axis=None)
     focus = scale.groupby(["paradigm", "num_segments"])["focus_accuracy"].min()
     assert focus["soft", 100] > 0.5 > focus["soft", 1000]
+    adam = [run for run in store.every(Run, recorded=True) if getattr(run.config.phases[0], "optimizer", "") == "adam"]
+    hundred, thousand = tables.tasks(adam).values()
+    focus = tables.frame(thousand, at="end").query("measure == 'focus_accuracy'").groupby("paradigm")["value"]
+    assert focus.mean().round(2).to_dict() == {"soft": 0.57, "hybrid": 0.53, "lvml": 0.37, "hard": 0.31}
+    assert focus.agg(["min", "max"]).round(2).loc["soft"].tolist() == [0.34, 0.77]
+    saif = tables.frame(hundred, at="end").query("measure == 'saif'").groupby("paradigm")["value"].mean()
+    assert saif.idxmax() == "lvml"
+    plateaus = []
+    for group in (hundred, thousand):
+        epochs = pd.Series({run.folder.name: (run.history["train_loss"] >= 0.9 * np.log(3)).sum() for run in group})
+        plateaus.append(epochs.groupby([run.config.paradigm for run in group]).median())
+        assert epochs.max() < 80 or list(epochs.index[epochs == 80].str.contains("-hard-")) == [True]
+        assert tables.verdict(tables.criteria(group, ["H1"])["H1"]) == "inconclusive"
+    assert (plateaus[1] / plateaus[0]).min() > 3 and (plateaus[1] / plateaus[0]).max() < 6.5
     folds = store.every(CrossValidation, recorded=True)
     for measure in ("accuracy", "auc"):
         assert set(tables.paired_table(folds, measure)["verdict"]) == {"no difference found"}

@@ -30,7 +30,7 @@ from fcamlib.verdicts import Criterion, State, criterion_text, states, verdict
 TEMPLATE = Path(__file__).with_name("claims.jinja")
 TABLES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("tasks.yaml").read_text("utf-8"))
 LINEAR, FLOW, FIXED = "04_fixed_focus_linear", "05_gradient_flow", "06_fixed_focus_images"
-PICTURES, CAPTIONS = "02_accuracy_and_saif", "10_captions"
+PICTURES, CAPTIONS, SCALE = "02_accuracy_and_saif", "10_captions", "12_hybrid_at_scale"
 # Kind of data -> the notebook that trains on it, and what it changes, one entry for each set of runs.
 NOTEBOOKS: dict[Any, tuple[str, list[dict[str, Any]]]] = {
     configs.Mosaics: (PICTURES, [{}]),
@@ -109,6 +109,8 @@ def run_tasks(runs: Sequence[Result]) -> list[Task]:
             continue
         is_caption = isinstance(config, configs.CaptionRun)
         book = CAPTIONS if is_caption else NOTEBOOKS[type(config.data)][0]
+        if book == PICTURES and group[0].is_recorded and config.data.num_segments > 5:
+            book = SCALE
         counts = Counter(run.config.seed for run in group)
         shared = sum(count == len(names) for count in counts.values())
         criteria = {claim: found for claim, found in (tables.criteria(group) if shared else {}).items() if found}

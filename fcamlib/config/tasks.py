@@ -106,7 +106,7 @@ class Task(Frozen):
     def described(self) -> str:
         """Size of the task in words, for titles."""
         sizes = self.sizes()
-        told = [f"{name} = {sizes[name.lower()]}" for name in ("m", "C") if name.lower() in sizes]
+        told = [f"{name} = {sizes[name.lower()]:,}" for name in ("m", "C") if name.lower() in sizes]
         return ", ".join([*told, f"{sizes['n']:,} {self.noun}" if "n" in sizes else f"all {self.noun}"])
 
     def sizes(self) -> dict[str, int]:
