@@ -118,7 +118,7 @@ def jsonl_corpus(source: str) -> Corpus:
         raise DataError(f"dataset='{source}': the posts have fewer than two classes: give at least two.")
     label = np.array([names.index(str(post.label)) for post in posts])
     required(np.array([post.split for post in posts]), label, names, source)
-    return Corpus(posts, tuple(names), Path(source.removeprefix("text:")).stem)
+    return Corpus(posts, tuple(names), Path(source.removeprefix("text:")).name.removesuffix(".jsonl"))
 
 
 def _posts(file: Path, source: str, in_folder: bool) -> list[Post]:

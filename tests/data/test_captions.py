@@ -258,6 +258,7 @@ WORDS, BOXES = (f"annotations/{kind}_train2014.json" for kind in ("captions", "i
         (PICTURE, "", "P6 40 80 255\n" + "\0" * 9_600, "is 40 x 80 pixels, but its boxes refer to 80 x 40"),
         (WORDS, "", '{"images": [], "annotations": []}', "captions_train2014.json' has no pictures with captions"),
         (WORDS, "", '{"images": [', r"captions_train2014.json': it is not JSON \(EOF while parsing"),
+        (WORDS, "", "7", "captions_train2014.json': it is not a JSON object: repair it, or unpack it from http://"),
         (WORDS, '"id": 40,', '"id": 7,', "captions_train2014.json': id 7 occurs 2 times in 'images'"),
         (BOXES, "[20, 10, 30, 20]", "[20, 10, Infinity, 20]", "field annotations.0.bbox.2: input should be"),
         (WORDS, '"COCO_train2014_000000000040.png"', '"../secret.png"', "file_name '../secret.png' leaves the folder"),

@@ -14,7 +14,7 @@ from PIL import Image
 from torch.hub import download_url_to_file
 
 from fcamlib.data import files
-from fcamlib.data.files import content_hash, download, files_below, fingerprint, read_json, read_text
+from fcamlib.data.files import content_hash, download, files_below, fingerprint, read_text
 from fcamlib.errors import DataError
 
 
@@ -79,23 +79,6 @@ def test_names_count_in_a_fingerprint_and_odd_files_are_one_sentence(tmp_path: P
         files_below(tmp_path / "none")  # a subfolder without permission is as unreadable, and would be left out
     with pytest.raises(DataError, match=r"cannot be read \(it is not a regular file\)"):
         read_text(tmp_path / "pipe", "text:x")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "is empty"),
-        (b'{"a": "\xff"}', r"line 1 of .* is not UTF-8 text \(byte 0xff\): save the file as UTF-8"),
-        (b'{"a": ', r"it is not JSON \(EOF while parsing"),
-        (b"7", "it is not a JSON object: mend it"),
-        (b'{"a": "x"}', "field a: input should be a valid integer, unable to parse string as an integer: mend it"),
-    ],
-)
-def test_damaged_json_is_one_sentence(tmp_path: Path, content: bytes, message: str) -> None:
-    (tmp_path / "f.json").write_bytes(content)
-    with pytest.raises(DataError, match=message) as caught:
-        read_json(tmp_path / "f.json", "coco:x", dict[str, int], "mend it")
-    assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
 
 
 def test_a_download_is_whole_and_happens_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

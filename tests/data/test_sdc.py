@@ -95,11 +95,6 @@ def test_impossible_instances_are_refused(data: SDCData, fault: dict[str, Any], 
         SDCTask({"train": data, "test": replace(data, **{"mask": None, **fault})}, ("a", "b", "c"), "toy")
 
 
-def test_instances_without_a_known_foreground_are_told_apart(data: SDCData) -> None:
-    foreground = torch.tensor([[True, True, False], [False, False, False]])
-    assert replace(data, foreground=foreground).has_foreground.tolist() == [True, False]
-
-
 def test_take_keeps_what_belongs_together(data: SDCData) -> None:
     taken = data.take(torch.tensor([1, 0, 1]))
     assert taken.segments.tolist() == [[1, 3, 0], [4, 0, 4], [1, 3, 0]] and taken.label.tolist() == [0, 2, 0]

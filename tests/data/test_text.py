@@ -80,14 +80,17 @@ def test_classes_go_by_value_where_all_are_whole_numbers(tmp_path: Path) -> None
 
 def test_splits_are_held_out_in_each_class_or_named_by_a_field(tmp_path: Path) -> None:
     lines = [{"tokens": [f"w{i}"], "label": i % 2 - 5 * (i % 2)} for i in range(40)]
-    held_out = jsonl_corpus(put(tmp_path, train=lines, test=lines[:2]))
+    held_out = jsonl_corpus(put(tmp_path / "posts.v2", train=lines, test=lines[:2]))
     put(tmp_path, all=lines)
     drawn = jsonl_corpus(f"text:{tmp_path}/all.jsonl")
     for corpus, sizes in ((held_out, [36, 4, 2]), (drawn, [32, 4, 4])):
         assert [len(of_split(corpus, split)) for split in ("train", "validation", "test")] == sizes
         assert sorted(str(post.label) for post in of_split(corpus, "validation")) == ["-4", "-4", "0", "0"]
         assert [post.tokens for post in corpus.posts][:40] == [line["tokens"] for line in lines]  # each once
-    assert {str(post.label) for post in of_split(drawn, "test")} == {"-4", "0"} and drawn.title == "all"
+    assert {str(post.label) for post in of_split(drawn, "test")} == {"-4", "0"} and (drawn.title, held_out.title) == (
+        "all",
+        "posts.v2",
+    )
     splits = ["test", "train", "train", "validation"] * 10
     put(tmp_path, named=[line | {"split": split} for line, split in zip(lines, splits, strict=True)])
     named = jsonl_corpus(f"text:{tmp_path}/named.jsonl")
