@@ -32,7 +32,8 @@ PREFIXES = {"captions": "captions of ", "fixed_focus": "fixed focus, ", "study":
 
 def shown_tasks() -> dict[str, list[Any]]:
     """Key of `TASKS` -> its recorded results, of the seeds that every paradigm has."""
-    recorded = tables.tasks([run for kind in (Run, CaptionRun) for run in store.every(kind, recorded=True)])
+    every = [run for kind in (Run, CaptionRun) for run in store.every(kind, recorded=True)]
+    recorded = tables.tasks(run for run in every if run.config.paradigm in SAIF_COLUMNS)
     found = {}
     for key, (_, title) in TASKS.items():
         runs, counts = recorded[title], Counter(run.config.seed for run in recorded[title])
