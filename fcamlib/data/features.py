@@ -194,10 +194,9 @@ def _load(module: nn.Module, file: Path, name: str, prefix: str = "") -> str:
         tensors = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
         module.load_state_dict(tensors, assign=True)
     except Exception as error:  # torch's reader can raise anything for a file that is not a pickle
-        reason = " ".join(str(error).split())
-        reason = (
-            "it does not hold tensors alone" if "weights_only" in reason else reason[:200]
-        )  # torch advises to unpickle
+        reason = " ".join(str(error).split())[:200]
+        if "weights_only" in str(error):  # torch advises to unpickle
+            reason = "it does not hold tensors alone"
         raise DataError(f"weights='{file}' is not a .pth or .safetensors file for {name} ({reason}).") from None
     return digest
 

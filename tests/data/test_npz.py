@@ -98,11 +98,7 @@ def test_parameters_that_do_not_fit_the_file_are_one_sentence(tmp_path: Path) ->
     few = {"features": np.zeros((18, 2)), "bag": np.arange(18), "label": np.arange(18) % 2}  # nine of each class
     for arrays, config, said in (
         (bags(), {"repeat": 2}, r"^repeat=2 is not in dataset='bags:.*mine.npz': choose 0 to 1\.$"),
-        (
-            few,
-            {"fold": 5},
-            "^dataset='bags:.*mine.npz' has 18 bags, too few for 10 folds: give more, or an array 'fold'",
-        ),
+        (few, {"fold": 5}, "^dataset='bags:.*npz' has 18 bags, too few for 10 folds: give more, or an array 'fold'"),
         (bags(), {"repeat": 1, "fold": 5}, r"^fold=5 has no bag in .*, repeat 1: choose one of 0, 1, 2, 3, 4\.$"),
         (series(), {"window_length": 24}, "^window_length=24 does not fit .* 23 samples: choose a length from 1 to 23"),
         (series(), {"window_length": 0}, "^window_length=0 does not fit .* have 23 samples"),
@@ -193,23 +189,15 @@ def rows_by_bag(data: SDCData) -> list[list[int]]:
     return [sorted(row[mask].tolist()) for row, mask in zip(data.segments, masks, strict=True)]
 
 
-def test_unsorted_bag_numbers_keep_every_instance_in_its_bag(tmp_path: Path) -> None:
-    arrays = bags()
-    made = loaded(tmp_path, arrays, repeat=1, fold=2)
-    test = made.splits["test"]
-    assert rows_by_bag(test) == [np.flatnonzero(arrays["bag"] == number).tolist() for number in (8, 9, 10, 11)]
-    assert test.label.tolist() == [0, 1, 0, 1]
-    found = sorted(row for data in made.splits.values() for bag in rows_by_bag(data) for row in bag)
-    assert found == list(range(60))
-    assert not test.foreground.any() and [len(made.splits[s]) for s in ("train", "validation")] == [12, 4]
-
-
 def test_each_fold_is_the_files_own_and_splits_are_stratified_and_the_same_for_every_seed(tmp_path: Path) -> None:
     arrays = bags()
     for repeat, fold in np.ndindex(2, 5):
         made, again = (loaded(tmp_path, arrays, seed, repeat=repeat, fold=fold) for seed in (0, 7))
-        of_fold = np.flatnonzero(arrays["fold"][repeat] == fold)
-        assert rows_by_bag(made.splits["test"]) == [np.flatnonzero(arrays["bag"] == bag).tolist() for bag in of_fold]
+        of_fold, test = np.flatnonzero(arrays["fold"][repeat] == fold), made.splits["test"]
+        assert rows_by_bag(test) == [np.flatnonzero(arrays["bag"] == bag).tolist() for bag in of_fold]
+        assert test.label.tolist() == (of_fold % 2).tolist() and not test.foreground.any()
+        assert sorted(row for data in made.splits.values() for bag in rows_by_bag(data) for row in bag) == [*range(60)]
+        assert repeat == 0 or [len(made.splits[name]) for name in ("train", "validation")] == [12, 4]
         assert all(torch.equal(made.splits[name].segments, again.splits[name].segments) for name in made.splits)
         assert set(made.splits["validation"].label.tolist()) == {0, 1}
     assert num_repeats_and_folds(f"bags:{tmp_path}/mine.npz") == (2, 5)

@@ -1,10 +1,8 @@
 """Pictures: CIFAR's official files and no others, folders as they lie, each picture as a viewer shows it."""
 
 import hashlib
-import io
 import shutil
 import subprocess
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,13 +53,11 @@ CONTENT = {
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """CIFAR-10's layout with 2 + 1 training and 2 test records; the archive lies at a file: address."""
-    path = tmp_path / "remote" / "cifar-10-binary.tar.gz"
-    path.parent.mkdir()
-    with tarfile.open(path, mode="w:gz") as tar:
-        for name, content in (CONTENT | {"readme.html": b"not needed"}).items():
-            info = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
+    root = tmp_path / "remote"
+    (root / "cifar-10-batches-bin").mkdir(parents=True)
+    for name, content in (CONTENT | {"readme.html": b"not needed"}).items():
+        (root / "cifar-10-batches-bin" / name).write_bytes(content)
+    path = Path(shutil.make_archive(str(root / "cifar-10-binary"), "gztar", root, "cifar-10-batches-bin"))
     made: dict[str, Any] = {"url": path.as_uri(), "sha256": sha256(path.read_bytes())}
     sums = {name: (sha256(content.rstrip(b"\n")),) for name, content in CONTENT.items()}
     monkeypatch.setitem(pictures.CIFAR, "cifar10", replace(CIFAR["cifar10"], files=sums, **made))
