@@ -39,22 +39,21 @@ class Member:
 
 
 class FixedFocusData:
-    """Training data of several seeds, of equal sizes, with fixed attention weights.
-
-    The weight alpha is spread evenly over an instance's foreground segments, 1 - alpha evenly over the others; padding
-    has weight zero.
-    """
+    """Training data of several seeds, of equal sizes: one foreground per instance, and the weights within each part."""
 
     def __init__(self, splits: Sequence[SDCData], numerics: Numerics) -> None:
         self.splits, self.numerics = list(splits), numerics
         self.num_instances, self.num_segments = len(splits[0]), splits[0].num_segments
         self.label = torch.stack([split.label for split in splits])  # (R, n)
-        even = [_even_weights(split, numerics.dtype) for split in splits]
-        self.on_foreground, self.on_background = map(torch.stack, zip(*even, strict=True))  # (R, n, M)
+        foreground = torch.stack([split.foreground for split in splits])  # (R, n, M)
+        if any(split.mask is not None for split in splits) or not bool((foreground.sum(dim=2) == 1).all()):
+            raise DataError("a fixed focus needs instances of one length, each with one foreground segment.")
+        self.on_foreground = foreground.to(numerics.dtype)
+        self.on_background = (~foreground).to(numerics.dtype) / (self.num_segments - 1)
 
     @cached_property
     def sums(self) -> tuple[Float[Tensor, "R n ..."], Float[Tensor, "R n ..."]]:
-        """Mean foreground and mean background segment of every instance."""
+        """Foreground and mean background segment of every instance."""
         return self._summed(self.on_foreground), self._summed(self.on_background)
 
     def _summed(self, weights: Float[Tensor, "R n M"]) -> Float[Tensor, "R n ..."]:
@@ -75,20 +74,6 @@ class FixedFocusData:
         """Distinct segments of some instances, and the index of each place in them."""
         rows, places = distinct(split.segments[index])
         return split.bank.rows(rows, self.numerics.dtype), places
-
-
-def _even_weights(split: SDCData, dtype: torch.dtype) -> tuple[Float[Tensor, "n M"], Float[Tensor, "n M"]]:
-    """Weights that sum to 1 over the foreground, and over the background, of each instance."""
-    real = torch.ones_like(split.foreground) if split.mask is None else split.mask
-    parts = []
-    for name, chosen in (("foreground", split.foreground & real), ("background", ~split.foreground & real)):
-        count = chosen.sum(dim=1, keepdim=True)
-        if not bool(count.all()):
-            raise DataError(
-                f"an instance has no {name} segment: a fixed focus needs foreground and background in each."
-            )
-        parts.append(chosen.to(dtype) / count)
-    return parts[0], parts[1]
 
 
 class Ensemble(ABC):
