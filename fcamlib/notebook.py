@@ -30,12 +30,12 @@ def parameters(namespace: Mapping[str, Any], model: type[Model] = Grid) -> Model
 
     A name passed to papermill that is not a parameter is refused.
     """
-    given = {name: namespace[name] for name in model.known(namespace.get("dataset")) if name in namespace}
+    known, injected = model.known(namespace.get("dataset")).keys() & namespace.keys(), set[str]()
     for cell in namespace.get("In", []):
         if cell.startswith(INJECTED):
-            names = {one.id for one in ast.walk(ast.parse(cell)) if isinstance(one, ast.Name)}
-            given |= {name: namespace[name] for name in names & namespace.keys()}
-    return model.of(model.without_zeros(given))
+            injected |= {one.id for one in ast.walk(ast.parse(cell)) if isinstance(one, ast.Name)} & namespace.keys()
+    values = model.without_zeros({name: namespace[name] for name in known | injected})
+    return model.of(values, given=injected & values.keys())
 
 
 def effective(experiment: Grid | CaptionGrid) -> pd.DataFrame:

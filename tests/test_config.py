@@ -74,6 +74,7 @@ REFUSED: list[tuple[type[Parameters], dict[str, Any], str]] = [
     (Grid, {"num_segmets": 1}, "'num_segmets' is not a parameter: did you mean 'num_segments'? known are dataset, foreground, background, "),
     (Grid, {"encoder": "mlp"}, "encoder does not belong to dataset='digits': leave it out."),
     (Grid, {"dataset": "keywords", "encoder": "mlp"}, "encoder='mlp' is unknown: choose embedding or transformer."),
+    (SweepGrid, {"classification_network": "cnn:1x2"}, "classification_network='cnn:1x2' is unknown: choose one of cifar10, "),
     (CaptionGrid, {"image_size": 50}, "image_size=50 is not allowed: give a multiple of 8 (side of a picture in pixels)."),
     (Folds, {"methods": "soft"}, "dataset is missing: add it (bags:PATH, an .npz file of bags)."),
 ]  # fmt: skip

@@ -19,7 +19,7 @@ from nbformat import NotebookNode
 from papermill.cli import papermill
 from PIL import Image
 
-from fcamlib.config import Grid, Mosaics, Scenes
+from fcamlib.config import Grid, Mosaics, Scenes, SweepGrid
 from fcamlib.errors import UserError
 from fcamlib.notebook import INJECTED, effective, parameters
 
@@ -94,6 +94,14 @@ def test_fields_are_taken_listed_in_the_cell_or_not_and_other_names_left_alone()
     )
     assert isinstance(found.task, Mosaics)
     assert (found.seeds, found.task.num_segments, found.precision) == ((3, 4), 7, "float32")
+
+
+def test_what_the_caller_gave_without_effect_is_said_and_not_what_the_cell_holds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rates = {"soft_learning_rate": 0.25, "hard_learning_rate": 0.05, "lvml_learning_rate": 0.25}
+    parameters(namespace('paradigms = "soft"\nhard_learning_rate = 0.05', paradigms="soft", **rates), SweepGrid)
+    assert caplog.messages == ["hard_learning_rate=0.05 has no effect: hard is not trained."]
 
 
 def test_the_table_of_parameters_shows_the_values_that_are_used() -> None:

@@ -89,19 +89,6 @@ def test_a_switch_that_leaves_a_phase_without_an_epoch_is_one_sentence() -> None
         config_of(soft_shares="0.1")
 
 
-def test_one_set_of_parameters_makes_studies_of_networks_switches_and_rates() -> None:
-    given = {"paradigms": "soft,hard,hybrid", "soft_shares": "0.1,0.25,0.5,0.75,0.9", "each_learning_rate": "0.1,0.2"}
-    grid = StudyGrid.of({**SMALL, **given, "num_segments": 3, "epochs": 8})
-    usual = {"focus_networks": (), "classification_networks": ()}
-    capacities = grid.config(soft_shares=(0.5,), each_learning_rate=())
-    switches, rates = grid.config(**usual, each_learning_rate=()), grid.config(**usual, soft_shares=(0.5,))
-    assert capacities.tasks == switches.tasks == rates.tasks
-    assert [len(study.models) for study in (capacities, switches, rates)] == [2, 1, 1]
-    soft = {sum(p.epochs for p in phases if p.paradigm == "soft") for phases in switches.schedules}
-    assert soft == {0, 1, 2, 4, 6, 7, 8}
-    assert {phases[0].learning_rates for phases in rates.schedules} == {(0.1,), (0.2,)}
-
-
 def test_the_command_trains_lists_and_prints(results: Path) -> None:
     options = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
     options += ["--num-segments=3", "--paradigms=soft,hard", "--focus-networks=linear", "--seeds=0,1"]

@@ -260,7 +260,7 @@ class SweepGrid(TaskParameters, Training, FixedFocus):
 
     @model_validator(mode="after")
     def _check_network(self) -> Any:
-        require_network("classification_network", self.classification_network, self.task.networks)
+        require_network("classification_network", self.classification_network, self.task.networks, self.task.shapes)
         return self
 
     def idle(self) -> Iterable[tuple[str, str]]:

@@ -9,7 +9,7 @@ paper's own are in notebooks/profiles/paper.yaml.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -44,11 +44,19 @@ class Parameters(Frozen):
         return dict(cls.model_fields)
 
     @classmethod
-    def of(cls: type[P], parameters: Mapping[str, Any], called: Mapping[str, str] | None = None) -> P:
-        """Validate parameters given as text or values; `called` maps fields to the names that a user knows."""
+    def of(
+        cls: type[P],
+        parameters: Mapping[str, Any],
+        called: Mapping[str, str] | None = None,
+        given: Collection[str] | None = None,
+    ) -> P:
+        """Validate parameters given as text or values; `called` maps fields to the names that a user knows.
+
+        A warning names parameters without effect that the user gave: those in `given`, by default all.
+        """
         found: P = checked(cls, parameters, called)
         for name, why in found.idle():
-            if not is_empty(parameters.get(name, 0), or_zero=True):
+            if name in (parameters if given is None else given) and not is_empty(parameters[name], or_zero=True):
                 log.warning("%s=%s has no effect: %s.", (called or {}).get(name, name), shown(parameters[name]), why)
         return found
 
