@@ -10,17 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from fcamlib.paradigms import Style, style_of
-from fcamlib.plots.look import (
-    BODY_SIZE,
-    CARD,
-    FAINT_INK,
-    NOTE_SIZE,
-    RULE,
-    PageFigure,
-    paradigm_order,
-    require_columns,
-    styled,
-)
+from fcamlib.plots.look import BODY_SIZE, CARD, FAINT_INK, NOTE_SIZE, RULE, PageFigure, paradigm_order, styled
 from fcamlib.plots.panels import empty_panels
 from fcamlib.verdicts import LEAST_BOOTSTRAP
 
@@ -41,7 +31,6 @@ def accuracy_saif_summary(table: pd.DataFrame) -> PageFigure:
     `table` has one row per dataset (its title), paradigm and metric ("accuracy" or "saif"), with mean, low and high in
     [0, 1] (limits are NaN without an interval) and n, the number of seeds.
     """
-    require_columns(table, "table", ("dataset", "paradigm", "metric", "mean", "low", "high", "n"))
     names, datasets = paradigm_order(table["paradigm"]), list(dict.fromkeys(table["dataset"]))
     across = min(2, len(datasets))
     down, letters = -(-len(datasets) // across), 62 // across
@@ -104,7 +93,6 @@ def crossval_accuracy(histories: Mapping[str, pd.DataFrame]) -> PageFigure:
     across = min(2, len(histories))
     fig, axes = empty_panels(len(histories), across, 0.4 + 2.6 * -(-len(histories) // across), sharey=True)
     for ax, (title, history) in zip(axes, sorted(histories.items()), strict=True):
-        require_columns(history, f"histories[{title!r}]", ("repeat", "fold", "method", "n", "accuracy"))
         names = sorted(paradigm_order(history["method"]), key=lambda name: name in REFERENCES)  # references last
         looks = [REFERENCES.get(name) or style_of(name) for name in names]
         for place, look in enumerate(looks):

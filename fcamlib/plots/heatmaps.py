@@ -23,7 +23,6 @@ from fcamlib.plots.look import (
     PageFigure,
     empty_card,
     paradigm_order,
-    require_columns,
     styled,
 )
 
@@ -142,8 +141,6 @@ def gain_heatmap(frame: pd.DataFrame) -> PageFigure:
     `frame` has one row per pair of networks: focus, classifier, saif and accuracy with limits _low and _high
     (differences in [-1, 1]; limits are NaN without an interval), verdict, and n, the number of seeds.
     """
-    limits = [f"{metric}{end}" for metric in GAIN_PANELS for end in ("", "_low", "_high")]
-    require_columns(frame, "frame", ("focus", "classifier", "verdict", *limits))
     rows, columns = (list(dict.fromkeys(frame[name])) for name in ("focus", "classifier"))
     furthest = max(0.05, float(frame[list(GAIN_PANELS)].abs().max().max()))
     scale = TwoSlopeNorm(0.0, -furthest, furthest)

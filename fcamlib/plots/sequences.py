@@ -12,7 +12,6 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 from numpy.typing import ArrayLike
 
-from fcamlib.errors import UserError
 from fcamlib.paradigms import style_of
 from fcamlib.plots.look import CARD, FAINT_INK, INK, NOTE_SIZE, PAGE_WIDTH, RULE, PageFigure, by_paradigm, styled
 
@@ -154,8 +153,6 @@ def _draw_picture(ax: Axes, picture: Float[np.ndarray, "H W 3"], boxes: Float[np
 def _draw_attention(ax: Axes, alpha: Float[np.ndarray, " L"], color: str) -> None:
     """Darken cells with little attention, outline the cell with the largest weight and print the weight."""
     side = round(len(alpha) ** 0.5)
-    if side * side != len(alpha):
-        raise UserError(f"alpha has {len(alpha)} regions, which do not form a square grid: give a square number.")
     shade = np.zeros((side, side, 4))
     shade[..., 3] = 0.85 * (1.0 - alpha.reshape(side, side) / max(float(alpha.max()), 1e-12))
     ax.imshow(shade, extent=(0, 1, 1, 0), interpolation="nearest", aspect="auto")

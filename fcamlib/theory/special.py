@@ -56,17 +56,14 @@ def numbers(name: str, value: Values, low: int | float, high: int | float = math
 def invert_exp_linear(n: Values, y: Values) -> Array:
     r"""The x >= 0 with $e^x - 1 + n x = y$, for n >= 1 and finite y >= 0 (G11).
 
-    $$x = \frac{1+y}{n} - \omega\Big(\frac{1+y}{n} - \log n\Big)$$
+    $$x = \frac{1+y}{n} - \omega = \log(n\,\omega), \quad \omega = \omega\Big(\frac{1+y}{n} - \log n\Big)$$
 
-    with the Wright omega function; if the difference cancels, $x = \log(n\,\omega)$. Newton steps remove the remaining
-    rounding error.
+    with the Wright omega function. Newton steps remove the rounding error.
 
     Source: this project's derivation, from arXiv 2307.13421, sec. 4.
     """
     n, y = np.broadcast_arrays(np.asarray(n, dtype=np.float64), np.asarray(y, dtype=np.float64))
-    scaled = (1.0 + y) / n
-    omega = wrightomega(scaled - np.log(n))
-    x = np.maximum(np.where(omega > 1.0, np.log(n * omega), scaled - omega), 0.0)
+    x = np.maximum(np.log(n * wrightomega((1.0 + y) / n - np.log(n))), 0.0)
     for _ in range(NEWTON_STEPS):
         growth = np.expm1(x)
         x = np.maximum(x - (growth + n * x - y) / (growth + 1.0 + n), 0.0)

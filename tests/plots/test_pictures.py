@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from fcamlib import plots
-from fcamlib.errors import UserError
 from fcamlib.plots import CaptionExample
 
 PARADIGMS = ("soft", "hard", "lvml", "hybrid")
@@ -188,6 +187,3 @@ def test_word_attention_wraps_long_captions_and_says_where_there_are_no_words() 
     heights = [round(ax.get_position().y0, 6) for ax in fig.axes]
     assert len(set(heights)) == 3 and heights == sorted(heights, reverse=True)
     assert_legible(fig)
-    wrong = CaptionExample(["a"], np.full((1, 6), 1 / 6), np.array([False]))
-    with pytest.raises(UserError, match="6 regions, which do not form a square"):
-        plots.word_attention(None, np.zeros((0, 4)), {"soft": wrong})
