@@ -279,11 +279,3 @@ def test_a_bar_is_drawn_on_a_terminal_and_the_result_goes_to_standard_output(
     assert stored.folder.name in shown
     accuracy = stored.history["validation_accuracy"].iloc[-1]
     assert re.search(rf"training +\[#+\] +2/2 +soft 0.05 accuracy {accuracy:.3f}", shown)
-
-
-def test_the_bar_counts_searches() -> None:
-    values = {**SMALL, "paradigms": "hybrid", "epochs": 9, "switch_epoch": 5, "search_epochs": 2}
-    (config,) = Grid.of({**values, "learning_rates": "0.1,0.2,0.3", "hard_learning_rates": "0.01,0.02"}).configs()
-    rows: list[dict[str, Any]] = []
-    store.get(config, rows.append)
-    assert config.steps == (2 * 2 + 5) + (2 + 4) == len(rows)

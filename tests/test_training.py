@@ -17,7 +17,7 @@ from toys import BATCH, FLOAT64, N_TRAIN, D, K, bits, changed, coloured, linear,
 
 from fcamlib import checkpoint as checkpoints
 from fcamlib import running, store, training
-from fcamlib.config import Grid, Phase, Training
+from fcamlib.config import Grid, Phase, SweepGrid, Training
 from fcamlib.data.sdc import SDCTask
 from fcamlib.errors import DivergenceError
 from fcamlib.evaluation import evaluate
@@ -25,6 +25,7 @@ from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network
 from fcamlib.numerics import Numerics
 from fcamlib.paradigms import PAPER
+from fcamlib.theory import sweep
 from fcamlib.training import FitState, fit
 
 SEED = 4
@@ -278,14 +279,19 @@ def test_tfloat32_is_float32_on_a_cpu_serves_training_and_evaluation_and_leaves_
     assert histories[0] == histories[1]
     before, seen = torch.backends.cuda.matmul.allow_tf32, []
 
-    def watched(*given: Any, **named: Any) -> Any:
-        seen.append(torch.backends.cuda.matmul.allow_tf32)
-        return evaluate(*given, **named)
+    def watched(call: Any) -> Any:
+        def noted(*given: Any, **named: Any) -> Any:
+            seen.append(torch.backends.cuda.matmul.allow_tf32)
+            return call(*given, **named)
 
-    monkeypatch.setattr(running, "evaluate", watched)
-    sizes = {"num_train": 8, "num_validation": 4, "num_test": 4, "epochs": 1, "paradigms": "soft"}
-    store.get(Grid.of({**sizes, "precision": "tfloat32", "device": "cpu"}).configs()[0])
-    assert seen == [True] * 3 and torch.backends.cuda.matmul.allow_tf32 is before
+        return noted
+
+    monkeypatch.setattr(running, "evaluate", watched(evaluate))
+    monkeypatch.setattr(sweep.Trainer, "measure", watched(sweep.Trainer.measure))
+    small = {"num_train": 8, "epochs": 1, "paradigms": "soft", "precision": "tfloat32", "device": "cpu"}
+    store.get(Grid.of({**small, "num_validation": 4, "num_test": 4}).configs()[0])
+    store.get(SweepGrid.of({**small, "num_segments": 2, "num_classes": 2}).config())
+    assert seen == [True] * (3 + 2) and torch.backends.cuda.matmul.allow_tf32 is before
 
 
 def test_bfloat16_trains_float32_weights_to_nearly_the_same(task: SDCTask) -> None:

@@ -163,7 +163,7 @@ def compute(
     | `incentive_exact` | -dL/dalpha (F9) |
     """
     began, kept, interval = clock.perf_counter(), scratch / store.CHECKPOINT, checkpoint.seconds_between()
-    with reproducible(config.training.threads):
+    with reproducible(config.training.threads, Numerics.of(config.training).tf32):
         trainer = Trainer(config)
         if checkpoint.load(kept, trainer.restore) is None:
             trainer.measure()
