@@ -75,10 +75,10 @@ class Criterion:
 
     @property
     def seeds_needed(self) -> int | None:
-        """How many seeds would decide it at the present mean and spread; None if that is not known."""
+        """How many seeds, more than now, would decide it alone at the present mean and spread; None if not known."""
         if self.is_exact or not self.is_open or len(self.values) < 2:
             return None
-        n = np.arange(LEAST_SEEDS, MOST_SEEDS + 1)
+        n = np.arange(max(LEAST_SEEDS, len(self.values) + 1), MOST_SEEDS + 1)
         half = stdtrit(n - 1, 0.5 + CONFIDENCE / 2) * self.values.std(ddof=1) / np.sqrt(n)
         enough = n[half < abs(self.values.mean() - self.bound)]
         return int(enough[0]) if len(enough) else MOST_SEEDS + 1

@@ -77,6 +77,7 @@ def test_holm_corrects_what_refutes_a_claim() -> None:
     """Half-widths of five seeds in spreads: 1.963 at 95 %, 2.472 at 97.5 %, 2.798 at 98.33 %."""
     below, far, above = on(seeds(-0.022)), on(seeds(-0.0265)), on(seeds(1.0))
     assert states([below]) == ["contradicted"] and states([below, above]) == ["inconclusive", "supported"]
+    assert below.seeds_needed == 6, "more than there are, since these leave it open beside the other"
     assert states([far, above]) == ["contradicted", "supported"]
     assert states([below, far]) == ["contradicted"] * 2 == states([far, below])  # the one opens the way for the other
     assert states([below, below]) == ["inconclusive"] * 2
