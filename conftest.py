@@ -23,18 +23,15 @@ install_import_hook("fcamlib", "beartype.beartype")
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
 
-KERNEL_STARTS = 3
 _start_kernel = nbval.kernel.start_new_kernel
 
 
 def start_kernel(*args: Any, **kwargs: Any) -> Any:
     """Start nbval's kernel, again where it dies at once: two that start together may be told to use one port."""
-    for _ in range(KERNEL_STARTS - 1):
-        try:
-            return _start_kernel(*args, **kwargs)
-        except RuntimeError:
-            pass
-    return _start_kernel(*args, **kwargs)
+    try:
+        return _start_kernel(*args, **kwargs)
+    except RuntimeError:
+        return _start_kernel(*args, **kwargs)
 
 
 nbval.kernel.start_new_kernel = start_kernel
@@ -60,7 +57,6 @@ class Kernel(nbval.kernel.RunningKernel):
 
 nbval.plugin.RunningKernel = lambda *args, **kwargs: Kernel.idle.pop() if Kernel.idle else Kernel(*args, **kwargs)
 
-SCRATCH_VARIABLES = {"FCAM_RESULTS": "results", "FCAM_FIGURES": "figures"}
 _scratch = pytest.StashKey[str]()
 
 
@@ -83,9 +79,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     folder = tempfile.mkdtemp(prefix="fcam-tests-")
     config.stash[_scratch] = folder
-    for variable, name in SCRATCH_VARIABLES.items():
-        os.environ[variable] = os.path.join(folder, name)
-    os.environ["FCAM_RESULTS"] = os.environ.get("FCAM_TEST_RESULTS", os.environ["FCAM_RESULTS"])
+    os.environ["FCAM_FIGURES"] = os.path.join(folder, "figures")
+    os.environ["FCAM_RESULTS"] = os.environ.get("FCAM_TEST_RESULTS", os.path.join(folder, "results"))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -54,28 +54,16 @@ def test_stored_outputs_are_of_one_run_and_text_that_can_be_compared(path: Path)
 
 
 @each_notebook
-def test_parameters_are_literals(path: Path) -> None:
-    (cell,) = [cell for cell in code_cells(read(path)) if "parameters" in cell.metadata.get("tags", [])]
-    for statement in ast.parse(cell.source).body:
-        assert isinstance(statement, ast.AnnAssign) and statement.value is not None
-        ast.literal_eval(statement.value)
-
-
-@each_notebook
-def test_cells_are_short_and_define_nothing(path: Path) -> None:
+def test_parameters_are_literals_cells_short_and_figures_described(path: Path) -> None:
     for cell in code_cells(read(path)):
+        code = ast.parse(cell.source)
+        if "parameters" in cell.metadata.get("tags", []):
+            for statement in code.body:
+                assert isinstance(statement, ast.AnnAssign) and statement.value is not None
+                ast.literal_eval(statement.value)
         assert len(cell.source.splitlines()) <= MAX_CELL_LINES, f"long cell: {cell.source[:80]}"
-        defined = [
-            node.name
-            for node in ast.walk(ast.parse(cell.source))
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        ]
+        defined = [n.name for n in ast.walk(code) if isinstance(n, ast.FunctionDef | ast.ClassDef)]
         assert not defined or path.stem == "00_from_scratch", f"{defined} belong in fcamlib"
-
-
-@each_notebook
-def test_every_figure_has_an_alternative_text_and_a_caption(path: Path) -> None:
-    for cell in code_cells(read(path)):
         if "plots.show(" in cell.source:
             shown = cell.metadata.get("mystnb", {})
             assert len(shown.get("image", {}).get("alt", "")) > 20, f"no alt text: {cell.source}"

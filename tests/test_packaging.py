@@ -45,17 +45,6 @@ def optional() -> set[NormalizedName]:
     return {canonicalize_name(Requirement(line).name) for extra in OPTIONAL for line in EXTRAS[extra]}
 
 
-def imported_modules(file: Path) -> set[str]:
-    """Top-level modules that a source file imports absolutely."""
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found.add(node.module.split(".")[0])
-    return found
-
-
 def test_every_declared_package_has_an_exact_pin_that_its_bounds_allow() -> None:
     for requirement in DECLARED:
         version = pins()[canonicalize_name(requirement.name)]
@@ -72,15 +61,13 @@ def test_this_environment_holds_the_pinned_versions() -> None:
 @pytest.mark.parametrize("folder", IMPORTERS)
 def test_every_import_is_a_declared_dependency(folder: str) -> None:
     allowed = {canonicalize_name(Requirement(line).name) for line in IMPORTERS[folder]}
-    providers = metadata.packages_distributions()
-    local = {
-        "benchmarks",
-        "fcamlib",
-        *(path.stem for own in (folder, "book/_ext") for path in (ROOT / own).rglob("*.py")),
-        *(path.name for path in (ROOT / folder).iterdir()),
-    }
-    for file in sorted((ROOT / folder).rglob("*.py")):
-        for module in imported_modules(file) - set(sys.stdlib_module_names) - local - optional():
+    files, providers = sorted((ROOT / folder).rglob("*.py")), metadata.packages_distributions()
+    own = {path.stem for path in (*files, *(ROOT / "book/_ext").glob("*.py"))} | {"benchmarks", "fcamlib"}
+    for file in files:
+        nodes = list(ast.walk(ast.parse(file.read_text())))
+        names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0}
+        for module in {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - own - optional():
             provided = {canonicalize_name(name) for name in providers.get(module, [])}
             assert allowed & provided, f"{file} imports {module}, which pyproject.toml does not declare"
 
@@ -91,21 +78,6 @@ def test_version_and_command_are_the_same_everywhere() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert metadata.version("fcamlib") == PROJECT["version"] == str(citation["version"])
     assert f"## {PROJECT['version']}" in (ROOT / "CHANGELOG.md").read_text().replace("[", "").replace("]", "")
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package as its wheel installs it; its dependencies are those of this environment."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source, target = folder / "source", folder / "installed"
-    source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):  # a copy: a build leaves files beside its sources
-        shutil.copy(ROOT / name, source)
-    shutil.copytree(ROOT / "fcamlib", source / "fcamlib", ignore=shutil.ignore_patterns("__pycache__"))
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
-    offline = ["--no-deps", "--no-build-isolation", "--no-index", "--no-compile"]
-    subprocess.run([*pip, *offline, "--target", target, source], check=True)
-    return target
 
 
 def test_conda_installs_the_same_package_with_the_same_pins() -> None:
@@ -120,28 +92,34 @@ def test_conda_installs_the_same_package_with_the_same_pins() -> None:
     assert not {canonicalize_name(entry.split("=")[0]) for entry in conda} & set(pins())
 
 
-def installed_fcam(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`python -m fcamlib` of the installed copy, run in `folder` with a home of its own."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("FCAM_", "XDG_"))}
-    environment |= {"PYTHONPATH": str(installed), "HOME": str(folder / "home"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "fcamlib", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-
-
-def test_an_installed_copy_works_in_an_empty_folder_without_the_repository(installed: Path, tmp_path: Path) -> None:
+def test_an_installed_copy_works_in_an_empty_folder_without_the_repository(tmp_path: Path) -> None:
+    """The package as its wheel installs it, with a home of its own; its dependencies are those of this environment."""
+    source, installed, folder = (tmp_path / name for name in ("source", "installed", "empty"))
+    folder.mkdir()
+    shutil.copytree(ROOT / "fcamlib", source / "fcamlib", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):  # a copy: a build leaves files beside its sources
+        shutil.copy(ROOT / name, source)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
+    offline = ["--no-deps", "--no-build-isolation", "--no-index", "--no-compile"]
+    subprocess.run([*pip, *offline, "--target", installed, source], check=True)
     shipped = {str(path.relative_to(ROOT)) for path in (ROOT / "fcamlib").rglob("*") if path.suffix in (".py", ".yaml")}
     assert not [name for name in {*shipped, "fcamlib/py.typed"} if not (installed / name).is_file()]
 
-    small = ("--num-train", "40", "--num-validation", "20", "--num-test", "20", "--epochs", "2", "--switch-epoch", "1")
-    run = installed_fcam(installed, tmp_path, "run", "--dataset", "digits", *small)
-    assert run.returncode == 0, run.stderr
-    folder = Path(run.stdout.strip().rsplit(", in ", 1)[1])
-    assert folder.is_relative_to(tmp_path / "home") and folder.parent.parent.name == "fcam"
-    assert (folder / "SHA256SUMS").is_file()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("FCAM_", "XDG_"))}
+    environment |= {"PYTHONPATH": str(installed), "HOME": str(folder / "home"), "OMP_NUM_THREADS": "1"}
 
-    check = installed_fcam(installed, tmp_path, "check")
-    assert check.returncode == 0, check.stderr
+    def fcam(*arguments: str) -> str:
+        command = [sys.executable, "-m", "fcamlib", *arguments]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    small = ("--num-train", "40", "--num-validation", "20", "--num-test", "20", "--epochs", "2", "--switch-epoch", "1")
+    result = Path(fcam("run", "--dataset", "digits", *small).strip().rsplit(", in ", 1)[1])
+    assert result.is_relative_to(folder / "home") and result.parent.parent.name == "fcam"
+    assert (result / "SHA256SUMS").is_file()
+    check = fcam("check")
     for what, state in (("fcamlib", PROJECT["version"]), ("stored", "1 verified")):
-        assert re.search(rf"^  {what} +{state}$", check.stdout, re.MULTILINE), check.stdout
-    assert str(ROOT) not in check.stdout, "the installed copy reaches into the repository"
-    assert {path.name for path in tmp_path.iterdir()} == {"home"}, "something is left where the command was run"
+        assert re.search(rf"^  {what} +{state}$", check, re.MULTILINE), check
+    assert str(ROOT) not in check, "the installed copy reaches into the repository"
+    assert {path.name for path in folder.iterdir()} == {"home"}, "something is left where the command was run"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fcamlib import paths, store
-from fcamlib.config import STUDIES, CaptionRun, Config, CrossValidation, Run, Study, StudyGrid, Text
+from fcamlib.config import STUDIES, CaptionRun, Config, CrossValidation, Run, Study, StudyGrid
 from fcamlib.store import Result
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -92,24 +92,10 @@ def test_measures_of_every_recorded_run_agree() -> None:
 
 
 def test_every_named_study_is_recorded_with_every_training_and_no_other_is() -> None:
-    def check(found: Result[Any]) -> None:
-        rows, config = found.history, found.config
-        assert [run.name for run in config.runs()] == rows["run"].tolist()
-        finished = rows[rows["failure"].isna()]
-        sizes = {"validation_accuracy": config.tasks[0].num_validation, "accuracy": finished["num_test"]}
-        if not isinstance(config.tasks[0], Text):  # some posts have no foreground
-            sizes |= {"focus_accuracy": finished["num_test"], "saif": finished["num_test"]}
-            assert (finished["saif"] <= np.minimum(finished["accuracy"], finished["focus_accuracy"]) + 1e-12).all()
-        for measure, size in sizes.items():
-            hits = finished[measure] * size
-            assert finished[measure].between(0, 1).all() and np.allclose(hits, hits.round(), atol=1e-6)
-        compared = [rate for phases in config.schedules for phase in phases for rate in phase.learning_rates]
-        assert finished[["learning_rate", "last_learning_rate"]].isin(compared).all(axis=None)
-
-    assert {result.folder.name for result in records(Study)} == {
-        StudyGrid.of(given).config().name for given in STUDIES.values()
-    }
-    each(records(Study), check)
+    names = {StudyGrid.of(given).config().name for given in STUDIES.values()}
+    assert {result.folder.name for result in records(Study)} == names
+    for found in records(Study):
+        assert [run.name for run in found.config.runs()] == found.history["run"].tolist(), found.folder.name
 
 
 PHOTOGRAPH = (b"\xff\xd8\xff", b"RIFF", b"II*\x00", b"MM\x00*")  # JPEG, WebP, TIFF

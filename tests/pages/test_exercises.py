@@ -23,15 +23,11 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FCAM_RESULTS", str(tmp_path))
 
 
-def solutions(number: str) -> str:
-    """The exercises of a page on one line."""
-    (path,) = NOTEBOOKS.glob(f"{number}_*.ipynb")
-    return " ".join("".join(json.loads(path.read_text("utf-8"))["cells"][-1]["source"]).split())
-
-
 def says(number: str, *parts: str) -> None:
-    """The page's solutions have these words."""
-    assert [part for part in parts if part not in solutions(number)] == []
+    """The solutions on a page have these words."""
+    (path,) = NOTEBOOKS.glob(f"{number}_*.ipynb")
+    solutions = " ".join("".join(json.loads(path.read_text("utf-8"))["cells"][-1]["source"]).split())
+    assert [part for part in parts if part not in solutions] == []
 
 
 def measured(grid: type[Any] = Grid, **parameters: Any) -> Any:

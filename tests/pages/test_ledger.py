@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import ledger
-import numpy as np
 import pandas as pd
 import pytest
 
-from fcamlib import store
+from fcamlib import store, tables
 from fcamlib.claims import CLAIMS
-from fcamlib.config import Grid, Run, Sweep, SweepGrid
+from fcamlib.config import Grid, Run, SweepGrid
 from fcamlib.store import Result
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,44 +22,19 @@ BUILT = ROOT / "book" / "notebooks" / "claims.json"
 RECORDED = ROOT / "results" / "recorded"
 STORES = (RECORDED, Path(os.environ.get("FCAM_TEST_RESULTS", ROOT / "results")))
 PAPER = {"D1", "D2", "D3", "D4", "S1", "S2", "S3", "H1", "I1", "I2", "I3"}
-ON_RUNS = ("D1", "D2", "D3", "S1", "S2", "S3", "H1")
-FIVE = (0, 1, 2, 3, 4)
-# Attention over ten epochs, cells of the confidence in percent, SAIF: numbers that support all claims.
-CURVES = {
-    "soft": np.linspace(0.50, 0.55, 10),
-    "hard": np.array([0.1, 0.1, 0.1, 0.2, 0.2, 0.4, 0.6, 0.8, 0.9, 0.9]),
-    "lvml": np.linspace(0.60, 0.95, 10),
-    "hybrid": np.linspace(0.50, 0.95, 10),
-}
-CELLS = {
-    "soft": {(4, 4): 20, (2, 4): 80},
-    "hard": {(4, 4): 60, (4, 0): 40},
-    "lvml": {(4, 4): 90, (0, 0): 10},
-    "hybrid": {(4, 4): 95, (0, 0): 5},
-}
-SAIF = {"soft": 0.2, "hard": 0.6, "lvml": 0.9, "hybrid": 0.95}
+DIGITS = "digits, m = 5, 2,000 mosaics, 20 epochs"
 
 
-def made(config: Run, title: str = "a task", accuracy: float = 0.9, kept: bool = False) -> Result[Run]:
-    """A finished run of `config` with the numbers above; seeds differ by a thousandth."""
-    paradigm, spread = config.paradigm, 0.001 * config.seed
-    confidence = np.zeros((5, 5))
-    for cell, percent in CELLS[paradigm].items():
-        confidence[cell] = percent + 10 * spread * (-1 if cell == (4, 4) else 1)
-    run = Result[Run]((RECORDED if kept else Path("nowhere")) / config.name)
-    columns = {"epoch": range(1, 11), "train_loss": np.maximum(0.5 ** np.arange(10), 0.05)}
-    columns |= {"test_a_z": CURVES[paradigm] + spread * np.arange(10), "test_saif": SAIF[paradigm] + spread}
-    columns["test_accuracy"] = (accuracy if paradigm == "hybrid" else 0.9) + spread
-    source = {"date": "2026-01-01", "commit": "abc", "device": "a machine", "train_seconds": 60.0}
-    test = {"n": 40, "confidence": confidence.tolist()}
-    run.__dict__["summary"] = {"title": title, "provenance": source, "splits": {"test": test}}
-    run.__dict__.update(config=config, history=pd.DataFrame(columns))
-    return run
+@pytest.fixture(scope="module")
+def recorded() -> list[ledger.Task]:
+    """The tasks whose results are kept with the source."""
+    return ledger.recorded_tasks()
 
 
-def runs(seeds: tuple[int, ...] = FIVE, paradigms: str = "soft,hard,lvml,hybrid", **changes: Any) -> list[Result[Run]]:
-    grid = {"dataset": "digits", "seeds": seeds, "paradigms": paradigms, "epochs": 10}
-    return [made(config, **changes) for config in Grid.of(grid).configs()]
+@pytest.fixture(scope="module")
+def digits() -> list[Result[Run]]:
+    """The recorded runs on digits, of at least five seeds."""
+    return tables.tasks(store.every(Run, recorded=True))[DIGITS]
 
 
 def task_of(found: list[Result[Run]]) -> ledger.Task:
@@ -68,109 +42,67 @@ def task_of(found: list[Result[Run]]) -> ledger.Task:
     return task
 
 
-def verdicts(task: ledger.Task) -> dict[str, str]:
-    return {claim: task.verdict(claim) for claim in task.criteria}
-
-
-# --- made from numbers ------------------------------------------------------------------------------------------------
-
-
-def shown(tasks: list[ledger.Task], part: str) -> str:
+def shown(page: str, part: str) -> str:
     """The words of a part of the page."""
-    (found,) = re.findall(part, ledger.page(tasks, []), re.S)
+    (found,) = re.findall(part, page, re.S)
     return " ".join(html.unescape(re.sub("<[^>]+>", " ", found)).split())
 
 
-def test_every_claim_has_its_words_its_tally_and_a_mark_that_leads_to_its_numbers() -> None:
-    assert set(CLAIMS) == PAPER
-    tasks = [task_of(found) for found in (runs(), runs(accuracy=0.8, title="another, harder task"))]
-    tasks.append(ledger.Task("a third", ledger.PICTURES, "not run", "fcam grid", {"H1": []}))
+def test_every_claim_has_its_words_its_tally_and_a_mark_that_leads_to_its_numbers(recorded: list[ledger.Task]) -> None:
+    tasks = [*recorded, ledger.Task("a third", ledger.PICTURES, "not run", "fcam grid", {"H1": []})]
     text = ledger.page(tasks, [])
     for claim in PAPER:
-        assert f'id="claim-{claim.lower()}"' in text and html.escape(CLAIMS[claim].statement, quote=False) in (
-            text.replace("&#39;", "'")
-        )
-    assert shown(tasks, 'id="claim-h1">.*?(<summary>.*?)</summary>').endswith("✔ 1 ✘ 1 · 1")
+        summary = shown(text, f'id="claim-{claim.lower()}">.*?(<summary>.*?)</summary>')
+        counts = [sum(task.verdict(claim) == state for task in tasks) for state in ledger.MARKS]
+        tally = [f"{mark} {count}" for mark, count in zip(ledger.MARKS.values(), counts, strict=True) if count]
+        assert summary == f"{claim} {CLAIMS[claim].statement} {' '.join(tally)}".strip()
     links = re.findall(r'href="#([a-z0-9-]+)"', text)
-    assert {"h1-a-task", "h1-another", "d1-a-task", "task-another"} <= set(links)
+    marks = [(task, claim) for task in recorded for claim in task.criteria]
+    assert len(links) == len(PAPER) + len(recorded) + len(marks)
     assert all(text.count(f'id="{link}"') == 1 for link in links)
-    assert "14 verdicts from 30 intervals" in text  # seven claims with 15 criteria, twice
+    judged = [criteria for task in recorded for criteria in task.criteria.values() if criteria]
+    assert f"{len(judged)} verdicts from " in text
 
 
-def test_a_row_says_what_was_measured_and_what_would_decide_it() -> None:
-    task = task_of(runs())
-    assert verdicts(task) == dict.fromkeys(ON_RUNS, "supported")
-    row = r'<tr id="h1-a-task">.*?</tbody>'
-    words = "✔ SAIF, hybrid - better of SA and HA 0.350 [0.350, 0.350] > -0.01 5"
-    assert shown([task], row).startswith(f"✔ a task: supported {words} ✔ accuracy")
-    few = shown([task_of(runs(seeds=(0, 1, 2)))], row)
-    assert few.startswith(
-        "○ a task: inconclusive ○ SAIF, hybrid - better of SA and HA 0.350 (0.350 to 0.350) > -0.01 3 5"
-    )
+def test_a_row_says_what_was_measured_and_what_would_decide_it(digits: list[Result[Run]]) -> None:
+    task = task_of(digits)
+    gain = task.criteria["H1"][0]
+    mean, (low, high) = gain.values.mean(), gain.interval or (0, 0)
+    row = r'<tr id="h1-digits">.*?</tbody>'
+    words = f"SAIF, hybrid - better of SA and HA {mean:.3f} [{low:.3f}, {high:.3f}] > -0.01 {len(gain.values)}"
+    assert shown(ledger.page([task], []), row).startswith(f"✔ digits: supported ✔ {words} ✔ accuracy")
+    few = shown(ledger.page([task_of([run for run in digits if run.config.seed < 3])], []), row)
+    assert few.startswith("○ digits: inconclusive ○ SAIF, hybrid - better of SA and HA") and " > -0.01 3 5 ○" in few
 
 
-def test_only_shared_seeds_count_and_what_is_not_known_has_no_row() -> None:
-    task = task_of([run for run in runs() if run.config.paradigm != "hard" or run.config.seed == 1])
-    assert task.seeds == "1" and set(verdicts(task).values()) == {"inconclusive"}
-    assert not task_of([r for r in runs() if (r.config.paradigm == "hard") == (r.config.seed == 1)]).criteria
-    assert set(task_of(runs(paradigms="soft,hard")).criteria) == {"D1", "D2", "S2"}
-    found = runs()
-    for run in found:
+def test_only_shared_seeds_count_and_what_is_not_known_has_no_row(digits: list[Result[Run]]) -> None:
+    task = task_of([run for run in digits if run.config.paradigm != "hard" or run.config.seed == 1])
+    assert task.seeds == "1" and {task.verdict(claim) for claim in task.criteria} == {"inconclusive"}
+    assert not task_of([r for r in digits if (r.config.paradigm == "hard") == (r.config.seed == 1)]).criteria
+    assert set(task_of([r for r in digits if r.config.paradigm in ("soft", "hard")]).criteria) == {"D1", "D2", "S2"}
+    unknown = [Result[Run](run.folder) for run in digits]
+    for run in unknown:
         del run.history["test_saif"]
-    assert not task_of(found).criteria
+    assert not task_of(unknown).criteria
 
 
-def test_late_claims_wait_for_the_loss_to_flatten() -> None:
-    found = runs()
-    for run in found:
-        run.history["train_loss"] = np.linspace(1.0, 0.1, 10)
-    task = task_of(found)
-    assert {claim for claim, state in verdicts(task).items() if state == "not tested"} == {"D1", "D2", "D3"}
-    assert "HA's loss still falls after 10 epochs" in shown([task], r'<tr id="d1-a-task">.*?</tbody>')
+def test_of_a_task_that_is_recorded_and_live_the_recorded_runs_count(
+    digits: list[Result[Run]], recorded: list[ledger.Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = [Result[Run](Path("nowhere") / run.folder.name) for run in digits if run.config.seed < 3]
+    for here, run in zip(live, digits, strict=False):
+        here.__dict__.update(config=run.config, summary=run.summary, history=run.history)
+    assert task_of(live).kept == "live"
+    monkeypatch.setattr(ledger, "recorded_tasks", lambda: [task for task in recorded if task.title == DIGITS])
+    monkeypatch.setattr(store, "get_all", lambda configs, recorded: live)
+    monkeypatch.setattr(store, "get", lambda config: None)
+    monkeypatch.setattr(ledger, "sweep_tasks", lambda sweeps: [])
+    (task,) = (task for task in ledger.all_tasks(ROOT / "notebooks") if task.title == DIGITS)
+    assert (task.kept, task.seeds, len(task.results)) == ("recorded", str(len(digits) // 4), len(digits))
+    assert len(task.criteria["H1"][0].values) == len(digits) // 4
 
 
-def test_of_a_task_that_is_recorded_and_live_the_recorded_runs_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seven recorded seeds and five of them computed for the book are one task of seven seeds."""
-    live = runs()
-    kept = [made(config, kept=True) for config in Grid.of({"seeds": range(7), "epochs": 10}).configs()]
-    monkeypatch.setattr(store, "every", lambda kind, recorded: kept if kind is Run else [])
-    monkeypatch.setattr(store, "get_all", lambda configs, recorded: live if not recorded else [])
-    monkeypatch.setattr(store, "get", lambda config: made_sweep(INCENTIVES))
-    for kind, (notebook, _) in ledger.NOTEBOOKS.items():  # the other notebooks' runs are these as well
-        monkeypatch.setitem(ledger.NOTEBOOKS, kind, (notebook, [{}] if notebook == ledger.PICTURES else []))
-    monkeypatch.setattr(ledger, "study_tasks", list)
-    (task,) = (task for task in ledger.all_tasks(ROOT / "notebooks") if task.title.startswith("a task"))
-    assert (task.kept, task.seeds, len(task.results)) == ("recorded", "7", 28)
-    assert len(task.criteria["H1"][0].values) == 7
-    assert len(task.command.split("\\\n")) == 5, "a command that reruns one seed"
-
-
-INCENTIVES = {"soft": [3.0, 1.0, 0.1], "hard": [1.0, 2.0, 2.5], "lvml": [4.0, 2.0, 1.0]}
-
-
-def made_sweep(incentives: dict[str, list[float]], dataset: str = "orthogonal") -> Result[Sweep]:
-    """A finished sweep with these incentives at its alphas in the last epoch, and none before."""
-    config = SweepGrid.of({"dataset": dataset, "alphas": (0.2, 0.6, 1.0), "seeds": FIVE, "epochs": 1}).config()
-    rows = [
-        {"paradigm": name, "alpha": alpha, "seed": seed, "epoch": epoch}
-        | {"incentive": epoch * (value + 0.001 * seed * alpha)}
-        for name, values in incentives.items()
-        for alpha, value in zip(config.alphas, values, strict=True)
-        for seed in config.seeds
-        for epoch in (0, 1)
-    ]
-    stored = Result[Sweep](Path("nowhere") / config.name)
-    stored.__dict__.update(config=config, summary={"title": "a sweep"}, history=pd.DataFrame(rows))
-    return stored
-
-
-def test_sweeps_and_flows_are_judged() -> None:
-    for changes, wrong in (({}, set()), ({"soft": [3.0, 3.1, 3.2]}, {"I1", "I3"}), ({"hard": [1.0, 0.9, 0.8]}, {"I2"})):
-        (task,) = ledger.sweep_tasks([made_sweep(INCENTIVES | changes)])
-        assert {claim for claim, state in verdicts(task).items() if state == "contradicted"} == wrong
-        assert {claim for claim, state in verdicts(task).items() if state == "supported"} == {"I1", "I2", "I3"} - wrong
-    assert task.notebook == "04_fixed_focus_linear"
-    assert next(ledger.sweep_tasks([made_sweep(INCENTIVES, "digits")])).notebook == "06_fixed_focus_images"
+def test_flows_are_judged() -> None:
     many, two = ledger.flow_tasks([(20, 20, 1000.0), (20, 2, 1000.0)])
     assert (many.verdict("D4"), two.verdict("D4"), many.verdict("H1")) == ("supported", "contradicted", "supported")
 
@@ -184,12 +116,6 @@ def rows() -> list[dict[str, Any]]:
     if not BUILT.is_file():
         pytest.fail("book/notebooks/claims.json is missing: run `make book` first")
     return json.loads(BUILT.read_text("utf-8"))
-
-
-@pytest.fixture(scope="module")
-def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows that have a verdict."""
-    return [row for row in rows if row["kept"] != "not run"]
 
 
 def folder_of(name: str) -> Path:
@@ -207,9 +133,9 @@ def test_every_claim_is_judged_once_on_each_task_from_whole_results(rows: list[d
         assert Result[Any](folder_of(name)).damage == "", name
 
 
-def test_the_main_claim_s_numbers_are_those_of_its_runs(judged: list[dict[str, Any]]) -> None:
+def test_the_main_claim_s_numbers_are_those_of_its_runs(rows: list[dict[str, Any]]) -> None:
     counted = 0
-    for row in (row for row in judged if row["claim"] == "H1" and len(row["results"]) > 1):
+    for row in (row for row in rows if row["claim"] == "H1" and len(row["results"]) > 1):
         saif: dict[str, dict[int, float]] = {"soft": {}, "hard": {}, "lvml": {}, "hybrid": {}}
         for folder in map(folder_of, row["results"]):
             config = json.loads((folder / "config.json").read_text("utf-8"))
@@ -223,9 +149,8 @@ def test_the_main_claim_s_numbers_are_those_of_its_runs(judged: list[dict[str, A
     assert counted >= 8
 
 
-def test_recorded_verdicts_follow_from_what_is_recorded() -> None:
-    kept = json.loads((RECORDED / "claims.json").read_text("utf-8"))
-    found = ledger.rows(ledger.recorded_tasks())
+def test_recorded_verdicts_follow_from_what_is_recorded(recorded: list[ledger.Task]) -> None:
+    kept, found = json.loads((RECORDED / "claims.json").read_text("utf-8")), ledger.rows(recorded)
     advice = "write it anew: `python book/_ext/ledger.py results/recorded/claims.json`"
     assert [(row["claim"], row["task"]) for row in kept] == [(row["claim"], row["task"]) for row in found], advice
     for old, new in zip(kept, found, strict=True):
@@ -234,30 +159,25 @@ def test_recorded_verdicts_follow_from_what_is_recorded() -> None:
             assert was["values"] == pytest.approx(now["values"], abs=1e-8) and was["bound"] == now["bound"], advice
 
 
-def test_every_disagreement_is_spoken_of(judged: list[dict[str, Any]]) -> None:
+def test_every_disagreement_is_spoken_of(rows: list[dict[str, Any]]) -> None:
     page = (ROOT / "book" / "claims.md").read_text("utf-8")
     explained = set(re.findall(r"^\(disagrees-(\w+)\)=$", page, re.MULTILINE))
-    assert explained == {row["claim"] for row in judged if row["verdict"] == "contradicted"}
+    assert explained == {row["claim"] for row in rows if row["verdict"] == "contradicted"}
 
 
 def test_commands_and_notebooks_of_rows_exist(rows: list[dict[str, Any]]) -> None:
     assert all((ROOT / "notebooks" / f"{row['notebook']}.ipynb").is_file() for row in rows)
     for command in {row["command"] for row in rows}:
-        program, *given = shlex.split(command.replace("\\\n", " "))
-        pairs = zip(given[1::2], given[2::2], strict=False)
-        options = {name.removeprefix("--").replace("-", "_"): value for name, value in pairs}
-        match program, given[0]:
-            case "fcam", "rerun":
-                assert all((RECORDED / name).is_dir() for name in given[1:])
-            case "papermill", notebook:
-                assert (ROOT / notebook).is_file() and given[1:] == ["out.ipynb"]
-            case "fcam", "grid" if given[1].startswith("profiles/"):
-                assert (ROOT / given[1]).is_file()
-            case "fcam", "grid":
-                assert Grid.of(options).configs()
-            case "fcam", "sweep":
-                assert SweepGrid.of(options).dataset
-            case "fcam", "caption":
-                assert options["dataset"] == "coco"
-            case _:
-                pytest.fail(f"{command} is not a command of this project")
+        program, name, *given = shlex.split(command.replace("\\\n", " "))
+        if name == "rerun":
+            assert all((RECORDED / folder).is_dir() for folder in given)
+        elif program == "papermill":
+            assert (ROOT / name).is_file() and given == ["out.ipynb"]
+        elif given[0].startswith("profiles/"):
+            assert (name, len(given)) == ("grid", 1) and (ROOT / given[0]).is_file()
+        elif name == "caption":
+            assert given[:2] == ["--dataset", "coco"]  # whose files are not here
+        else:
+            names = (option[2:].replace("-", "_") for option in given[::2])
+            kinds: dict[str, Any] = {"grid": Grid, "sweep": SweepGrid}
+            assert kinds[name].of(dict(zip(names, given[1::2], strict=True))), command
