@@ -11,6 +11,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from fnmatch import fnmatch
 from functools import update_wrapper
 from itertools import groupby
 from pathlib import Path
@@ -107,6 +108,8 @@ def training(model: type[configs.Parameters], one: bool = False) -> Callable[[Ma
         def command(list_only: bool, estimate: bool, fresh: bool, live: bool, as_json: bool, **options: Any) -> None:
             given = {name: value for name in fields if (value := options.pop(name)) is not None}
             wanted = make(given, **options)
+            if as_json and (list_only or estimate):
+                raise UserError("--json prints results, of which --list and --estimate have none: leave one out.")
             if not (list_only or estimate):
                 return compute(wanted, fresh, as_json, not live)
             if estimate:
@@ -264,24 +267,28 @@ def crossval(given: Given) -> Sequence[Config]:
 
 
 @main.command("list")
+@click.argument("names", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="print as JSON")
-def list_results(as_json: bool) -> None:
+def list_results(names: tuple[str, ...], as_json: bool) -> None:
     """List finished results by kind, with their test measures.
 
-    A result that is both recorded and stored is listed once, as recorded. Damaged results are named on standard error.
+    NAMES select results and may be quoted patterns such as 'cifar10-*'; without any, all are listed. A result that is
+    both recorded and stored is listed once, as recorded. Damaged results are named on standard error.
     """
     from fcamlib import store
     from fcamlib.tables import results_table
 
     found: list[Result] = [*store.every(), *store.every(recorded=True)]
-    once = sorted({one.folder.name: one for one in found}.values(), key=lambda one: (one.config.group, one.folder.name))
-    groups = {group: list(results) for group, results in groupby(once, key=lambda one: one.config.group)}
+    once = {one.folder.name: one for one in found if any(fnmatch(one.folder.name, name) for name in names or "*")}
+    kinds = sorted(once.values(), key=lambda one: (one.config.group, one.folder.name))
     if as_json:
-        about = [{"name": one.folder.name, "group": one.config.group, "folder": str(one.folder)} for one in once]
-        click.echo(json.dumps([entry | one.summary for entry, one in zip(about, once, strict=True)]))
-    else:
-        tables = [f"{group}\n{results_table(results).to_string(index=False)}" for group, results in groups.items()]
-        click.echo("\n\n".join(tables) or "No results are stored yet: `fcam run` trains a model.")
+        about = [{"name": one.folder.name, "group": one.config.group, "folder": str(one.folder)} for one in kinds]
+        click.echo(json.dumps([entry | one.summary for entry, one in zip(about, kinds, strict=True)]))
+        return
+    groups = {group: list(results) for group, results in groupby(kinds, key=lambda one: one.config.group)}
+    tables = [f"{group}\n{results_table(results).to_string(index=False)}" for group, results in groups.items()]
+    nothing = "No result matches." if found else "No results are stored yet: `fcam run` trains a model."
+    click.echo("\n\n".join(tables) or nothing)
 
 
 @main.command()

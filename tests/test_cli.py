@@ -302,6 +302,9 @@ def test_runs_are_listed_once_with_their_measures_and_damaged_ones_named(tmp_pat
     assert [(entry["name"], entry["splits"]) for entry in listed] == [
         (run.folder.name, run.summary["splits"]) for run in (hard, soft)
     ]
+    assert fcam("list", "*-hard-*", "none").stdout.splitlines() == [group, header, rows[0]]
+    assert fcam("list", "*-lvml-*").stdout == "No result matches.\n"
+    assert refused(fcam("run", "--list", "--json")).startswith("--json prints results, of which --list and --estimate ")
     (soft.folder / "scores.npz").write_bytes(b"")
     assert [entry["name"] for entry in json.loads(fcam("list", "--json").stdout)] == [hard.folder.name]
     sentence = refused(fcam("record", hard.folder.name, soft.folder.name))

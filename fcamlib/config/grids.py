@@ -129,7 +129,7 @@ class StudyGrid(Grid):
         "focus_network", "classification_network", "encoder", "switch_epoch", "keep", "memory_layout", "paper_split",
     )  # fmt: skip
     num_segments: Several[Annotated[int, Field(ge=2, le=100_000)]] = Field(
-        (), description="numbers of segments, one task each"
+        (), description="numbers of segments, one task each; default 5 for digits"
     )
     focus_networks: Names = Field((), description="focus networks, such as linear,mlp:1x32,cnn:2x8:layer")
     classification_networks: Names = Field((), description="classification networks, combined with each focus network")
