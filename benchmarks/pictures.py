@@ -79,7 +79,7 @@ def task(run: Run, **changed: int) -> SDCTask:
     values = np.random.default_rng(0).integers(0, 256, size=(NUM_PICTURES, 32, 32, 3), dtype=np.uint8)
     label, names = np.arange(NUM_PICTURES, dtype=np.int64) % 10, (*run.data.foreground, *"abcdefg")
     pictures = Pictures(values, label, NUM_PICTURES * 5 // 6, names)
-    with patch.object(library, "load_pictures", lambda source, image_size: pictures):
+    with patch.object(library, "load_pictures", lambda *given: pictures):
         return library.mosaic_task(run.data.model_copy(update=changed), run.seed)
 
 
