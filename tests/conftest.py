@@ -1,7 +1,6 @@
-"""A browser for the tests that need one, papermill's reading of a command line, scenes in the layout of COCO."""
+"""A browser for the tests that need one, folders of a test's own, scenes in the layout of COCO."""
 
 import json
-import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from papermill import cli
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
@@ -34,20 +32,6 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(variable, str(tmp_path / name))
     monkeypatch.setattr("fcamlib.paths.recorded_dir", lambda: tmp_path / "recorded")
     return tmp_path / "results"
-
-
-def _read(command: str) -> tuple[str, dict[str, Any]]:
-    program, *arguments = shlex.split(command)
-    assert program == "papermill", f"another program: {command}"
-    found = cli.papermill.make_context("papermill", arguments).params
-    assert found.pop("output_path"), f"no file for the result: {command}"
-    return found["notebook_path"], {name: cli._resolve_type(value) for name, value in found["parameters"]}
-
-
-@pytest.fixture(scope="session")
-def papermill_reads() -> Callable[[str], tuple[str, dict[str, Any]]]:
-    """Reads a command line as papermill does, without executing it: the notebook's path and the parameters given."""
-    return _read
 
 
 @pytest.fixture(scope="session")

@@ -31,8 +31,9 @@ def main(arguments: list[str]) -> int:
         print("Another build is at work in this folder: wait until it ends, or stop its processes.", file=sys.stderr)
         return 1
     command = [sys.executable, "-m", "snakemake", "--nolock", "--rerun-incomplete", *arguments]
-    options: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-    with path.open("w", errors="replace") as log, subprocess.Popen(command, close_fds=False, **options) as process:
+    coding: Any = {"encoding": "utf-8", "errors": "replace"}
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **coding}
+    with path.open("w", **coding) as log, subprocess.Popen(command, close_fds=False, **options) as process:
         for step in steps(line for line in process.stdout or () if log.write(line)):
             print(step, flush=True)
     if status := process.returncode:

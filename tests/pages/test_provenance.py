@@ -3,12 +3,12 @@
 import html
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import ledger
 import nbformat
+import papermill_command
 import pytest
 from findings import shown_tasks
 from playwright.sync_api import Browser
@@ -29,7 +29,6 @@ NOTE = re.compile(
 ORIGIN = re.compile(
     r"(recorded|computed) \d{4}-\d\d-\d\d( to \d{4}-\d\d-\d\d)?, commit (<code>([0-9a-f]{7}\+?|none)</code>(, )?)+"
 )
-Reader = Callable[[str], tuple[str, dict[str, Any]]]
 
 
 def notes(text: str) -> list[dict[str, str]]:
@@ -52,9 +51,7 @@ def built(name: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_figure_says_how_it_was_made_and_its_command_gives_the_parameters_again(
-    name: str, papermill_reads: Reader
-) -> None:
+def test_every_figure_says_how_it_was_made_and_its_command_gives_the_parameters_again(name: str) -> None:
     source = (ROOT / "notebooks" / f"{name}.ipynb").read_text("utf-8")
     found = built(name)
     assert [note["figure"] for note in found] == re.findall(r'plots\.show\(\w+, \\"([\w-]+)\\"', source)
@@ -63,7 +60,7 @@ def test_every_figure_says_how_it_was_made_and_its_command_gives_the_parameters_
         assert note["path"] == f"notebooks/{name}.ipynb" and ORIGIN.search(note["made"])
         assert ORIGIN.sub("", note["made"]).count("commit") == 0, note["made"]
         if note["rerun"].startswith("papermill"):
-            path, given = papermill_reads(note["rerun"])
+            path, given = papermill_command.read(note["rerun"])
             wanted = own | ledger.parameters_of(BOOK / f"{name}.ipynb")
             assert path == note["path"] and as_text(own | given) == as_text(wanted)
         record = json.loads((ROOT / "figures" / f"{note['figure']}.json").read_text("utf-8"))

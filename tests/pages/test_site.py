@@ -7,7 +7,6 @@ import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import nbformat
@@ -27,7 +26,11 @@ MAX_PAGE_BYTES = 1_000_000
 COMPRESSED = (".html", ".js", ".css", ".svg", ".json")
 UNCOUNTED = ("_static/vendor_js/",)
 MAX_SHIFT = 0.05  # cumulative layout shift: how far the page moves under the reader's eyes while it loads
-DARK_FIGURES = {"none", "invert(1) hue-rotate(180deg)"}  # drawings are inverted with their hues kept; pictures stay
+FAULTS = (
+    *("foreign", "problems", "barriers", "broken", "bare", "heavy", "moving"),  # whatever the size and the scheme
+    *("unrendered", "misread", "oversized", "untypeset"),  # of formulas
+    *("desk", "phone", "paper", "light", "dark"),  # what is cut off or does not fit, and colours
+)
 # The empty page between two pages has no storage.
 LIGHT = "if (location.protocol !== 'about:') ['mode', 'theme'].forEach(name => localStorage.setItem(name, 'light'))"
 # Axe looks at each page that has parts of its own, and at one of those that are made alike; a slow test at all.
@@ -128,13 +131,13 @@ def weight(asked: set[str]) -> int:
     return sum(sent(file) for file in files if file.is_file() and "plotly" not in file.name)
 
 
-def looks(visit: Visit, path: str) -> dict[str, Any]:
-    """What does not fit on a desk, paper and a phone, and what is too pale or recoloured in the light and in the dark.
+def looks(visit: Visit, path: str) -> dict[str, list]:
+    """What is wrong with a page on a desk, on paper and on a phone, in the light and in the dark.
 
     One load serves all: window, scheme and medium change under the page, as they do under a reader's. A scheme changes
     colours alone, so that sizes are measured in one.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, list] = {}
     if not LIKE_OTHERS.match(path):
         found["desk"] = visit.page.evaluate(FIT)
         found |= {scheme: visit.page.evaluate(COLOURS, scheme) for scheme in ("light", "dark")}
@@ -154,19 +157,16 @@ def visit(browser: Browser, address: str) -> Iterator[Visit]:
 
 @pytest.fixture(scope="module")
 def crawl(visit: Visit) -> dict[str, dict]:
-    """Path of each chapter -> what stands on it, how it loads and how it looks."""
+    """Path of each chapter -> its links and anchors, and under the name of each fault what has it."""
     found = {}
     for path in chapters():
         page = visit.open(path)
-        found[path] = page.evaluate(INSPECT) | {"shift": page.evaluate("window.shifts"), "weight": weight(visit.asked)}
-        found[path] |= {"barriers": visit.barriers(False) if path in EXAMINED else [], "looks": looks(visit, path)}
+        shift, size = page.evaluate("window.shifts"), weight(visit.asked)
+        found[path] = page.evaluate(INSPECT)
+        found[path] |= {"moving": [shift] * (shift > MAX_SHIFT), "heavy": [size] * (size > MAX_PAGE_BYTES)}
+        found[path] |= {"barriers": visit.barriers(False) if path in EXAMINED else []} | looks(visit, path)
         found[path] |= {"foreign": visit.foreign, "problems": visit.problems}
     return found
-
-
-def faults(crawl: dict[str, dict], key: str) -> dict[str, list]:
-    """Path -> what was found under a key, where anything was."""
-    return {path: page[key] for path, page in crawl.items() if page[key]}
 
 
 def test_every_source_page_is_in_the_site(crawl: dict[str, dict]) -> None:
@@ -176,24 +176,15 @@ def test_every_source_page_is_in_the_site(crawl: dict[str, dict]) -> None:
     assert {path.removesuffix(".html") for path in crawl} == sources
 
 
-@pytest.mark.parametrize("fault", ["foreign", "problems", "barriers", "unrendered", "misread", "oversized"])
-def test_no_page_asks_another_host_reports_an_error_shuts_readers_out_or_shows_a_wrong_formula(
-    fault: str, crawl: dict[str, dict]
-) -> None:
-    assert not faults(crawl, fault)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_no_page_has_a_fault(fault: str, crawl: dict[str, dict]) -> None:
+    assert not {path: page[fault] for path, page in crawl.items() if page.get(fault)}
+    assert sum(fault in page for page in crawl.values()) > 25, "too few pages were looked at"
 
 
-def test_every_image_loads_and_is_described(crawl: dict[str, dict]) -> None:
-    images = [(path, image) for path, page in crawl.items() for image in page["images"]]
-    assert not [(path, image["src"]) for path, image in images if not image["loaded"]]
-    bare = [(path, i["src"]) for path, i in images if len(i["alt"] or "") < 10 or i["alt"].endswith((".png", ".svg"))]
-    assert not bare, f"images without an alternative text: {bare}"
-
-
-def test_every_formula_is_typeset(crawl: dict[str, dict]) -> None:
+def test_there_are_formulas_to_look_at(crawl: dict[str, dict]) -> None:
     assert sum(page["formulas"] for page in crawl.values()) > 20
     assert sum(page["scripts"] for page in crawl.values()) > 500, "sub- and superscripts, whose size is measured"
-    assert not [path for path, page in crawl.items() if page["typeset"] != page["formulas"]]
 
 
 def test_every_link_and_anchor_inside_the_site_exists(crawl: dict[str, dict], address: str) -> None:
@@ -229,24 +220,6 @@ def test_search_finds_a_word(visit: Visit) -> None:
         assert not visit.foreign and not visit.problems
 
 
-def seen(crawl: dict[str, dict], *names: str) -> list[tuple[str, str, Any]]:
-    """Path, name and what was found, for each page that was looked at so."""
-    looked = [(path, page["looks"]) for path, page in crawl.items()]
-    return [(path, name, found[name]) for path, found in looked for name in names if name in found]
-
-
-def test_every_page_fits_its_screen(crawl: dict[str, dict]) -> None:
-    fits = {"page": 0, "parts": [], "cut": []}
-    assert not [screen for screen in seen(crawl, "phone", "desk") if screen[2] != fits]
-
-
-def test_text_stands_out_and_figures_keep_their_colours(crawl: dict[str, dict]) -> None:
-    schemes = seen(crawl, "light", "dark")
-    assert not [(path, name, found["pale"]) for path, name, found in schemes if found["pale"]]
-    recoloured = [(path, name) for path, name, found in schemes if set(found["filters"]) - DARK_FIGURES]
-    assert not recoloured, "the scheme recolours figures"
-
-
 def test_the_claims_fit_three_screens_and_each_mark_opens_its_numbers(visit: Visit) -> None:
     page = visit.open("claims.html")
     assert page.evaluate("document.querySelector('article').scrollHeight") <= 3 * DESKTOP["height"]
@@ -270,17 +243,6 @@ def test_no_page_at_all_shuts_readers_out(visit: Visit) -> None:
         for scheme in ("light", "dark"):
             page.evaluate(COLOURS, scheme)
             assert not visit.barriers(True), (path, scheme)
-
-
-def test_pages_are_light_and_stand_still_while_they_load(crawl: dict[str, dict]) -> None:
-    assert not {path: page["weight"] for path, page in crawl.items() if page["weight"] > MAX_PAGE_BYTES}
-    assert not {path: page["shift"] for path, page in crawl.items() if page["shift"] > MAX_SHIFT}
-
-
-def test_on_paper_stands_the_article_alone(crawl: dict[str, dict]) -> None:
-    alone = {"beside": [], "ground": "rgb(255, 255, 255)", "overflow": {"page": 0, "parts": []}}
-    papers = [(path, paper.pop("width"), paper) for path, _, paper in seen(crawl, "paper")]
-    assert not [(path, width, paper) for path, width, paper in papers if paper != alone or width < 0.85]
 
 
 def test_a_keyboard_reaches_everything(visit: Visit) -> None:
@@ -318,7 +280,7 @@ def test_the_folder_opens_without_a_server(every: bool, browser: Browser) -> Non
     visit.page.wait_for_url("**/intro.html")
     for path in chapters() if every else ("notebooks/05_gradient_flow.html", "api/theory.html", "explorer.html"):
         found = visit.open(path).evaluate(INSPECT)
-        assert found["typeset"] == found["formulas"] and all(image["loaded"] for image in found["images"]), path
+        assert not found["untypeset"] and not found["broken"], path
         assert not visit.foreign and not visit.problems
     visit.page.goto(f"{visit.base}search.html?q=hybrid")
     # Browsers forbid a page opened from disk to fetch the excerpts, but the list of hits needs none.

@@ -3,13 +3,12 @@
 import importlib
 import re
 import shlex
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import ledger
 import nbformat
 import papermill
+import papermill_command
 import pytest
 from click.testing import CliRunner
 
@@ -40,12 +39,10 @@ def test_a_page_begins_with_its_question_takeaways_and_cost_and_ends_with_exerci
 
 
 @each_page
-def test_the_command_of_a_page_changes_known_parameters(
-    path: Path, papermill_reads: Callable[[str], tuple[str, dict[str, Any]]]
-) -> None:
+def test_the_command_of_a_page_changes_known_parameters(path: Path) -> None:
     box = BOX.search(prose(path)[0])
     assert box is not None, "no box that says how to run the page"
-    target, given = papermill_reads(box[1])
+    target, given = papermill_command.read(box[1])
     assert target == f"notebooks/{path.name}"
     known = papermill.inspect_notebook(path)
     assert given and given.keys() <= known.keys(), f"{given.keys() - known.keys()} unknown to {path.name}"

@@ -1,4 +1,4 @@
-"""What the tests of the site ask a browser about a page, in JavaScript."""
+"""What the tests of the site ask a browser about a page, in JavaScript; most answer with a list of what is wrong."""
 
 from importlib.resources import files
 
@@ -15,10 +15,10 @@ SHIFTS = """window.shifts = 0; new PerformanceObserver(list => {
 INSPECT = """() => ({
   links: [...document.querySelectorAll('a[href]')].map(a => a.getAttribute('href')),
   anchors: [...document.querySelectorAll('[id], a[name]')].map(e => e.id || e.name),
-  images: [...document.images].map(i => ({src: i.getAttribute('src'), alt: i.getAttribute('alt'),
-                                          loaded: i.complete && i.naturalWidth > 0})),
+  broken: [...document.images].filter(i => !i.complete || i.naturalWidth === 0).map(i => i.src),
+  bare: [...document.images].filter(i => i.alt.length < 10 || /[.](png|svg)$/.test(i.alt)).map(i => i.src),
   formulas: document.querySelectorAll('.math').length,
-  typeset: [...document.querySelectorAll('.math')].filter(m => m.querySelector('mjx-container')).length,
+  untypeset: [...document.querySelectorAll('.math:not(:has(mjx-container))')].map(math => math.outerHTML),
   misread: [...document.querySelectorAll('mjx-merror, [data-mjx-error]')].map(e => e.outerHTML.slice(0, 300)),
   scripts: document.querySelectorAll('mjx-script').length,
   oversized: [...document.querySelectorAll('mjx-script > :not(mjx-spacer)')].filter(e => {
@@ -30,13 +30,12 @@ INSPECT = """() => ({
 })"""
 DRAWN = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 OVERFLOW = """() => {
-  const wide = document.documentElement.clientWidth;
+  const wide = document.documentElement.clientWidth, more = document.documentElement.scrollWidth - wide;
   const scrolls = e => e && e !== document.body &&
     (['auto', 'scroll', 'hidden'].includes(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
-  return {page: document.documentElement.scrollWidth - wide,
-          parts: [...document.querySelectorAll('article *')]
-            .filter(e => e.checkVisibility() && e.getBoundingClientRect().right > wide + 1 && !scrolls(e.parentElement))
-            .map(e => e.outerHTML.slice(0, 120))};
+  return [...(more ? [`the page is ${more} wider than its window`] : []), ...[...document.querySelectorAll('article *')]
+    .filter(e => e.checkVisibility() && e.getBoundingClientRect().right > wide + 1 && !scrolls(e.parentElement))
+    .map(e => e.outerHTML.slice(0, 120))];
 }"""
 # Tables and formulas that are wider than their place, hidden or scrolled, and formulas too small to read.
 CUT = """() => {
@@ -46,7 +45,7 @@ CUT = """() => {
   return [...document.querySelectorAll('article table, article div.math, article mjx-container[display="true"]')]
     .filter(e => e.checkVisibility() && cut(e)).map(e => e.outerHTML.slice(0, 120));
 }"""
-FIT = f"() => ({{...({OVERFLOW})(), cut: ({CUT})()}})"
+FIT = f"() => [...({OVERFLOW})(), ...({CUT})()]"
 # Where the focus is, on what path from the root, and whether one sees it: by an outline, a shadow or an underline.
 FOCUSED = """() => {
   const e = document.activeElement, style = getComputedStyle(e);
@@ -54,15 +53,18 @@ FOCUSED = """() => {
   return {what: e.outerHTML.slice(0, 120), inside: path(e),
           seen: [style.outlineStyle, style.boxShadow, style.textDecorationLine].some(value => value !== 'none')};
 }"""
-PRINTED = """() => ({
-  beside: ['.bd-sidebar-primary', '.bd-sidebar-secondary', '.bd-header-article', '.prev-next-area', '.bd-footer']
-    .filter(part => [...document.querySelectorAll(part)].some(e => e.getClientRects().length)),
-  width: document.querySelector('article').getBoundingClientRect().width / document.documentElement.clientWidth,
-  ground: getComputedStyle(document.body).backgroundColor,
-  overflow: (OVERFLOW)(),
-})""".replace("OVERFLOW", OVERFLOW)
-# In a scheme, how figures are recoloured, and up to five texts that stand out too little from their ground: WCAG 2 asks
-# for a contrast of 4.5 at level AA, and the lines under figures are small.
+# On paper stands the article alone, black on white and over nearly the whole width.
+PRINTED = """() => {
+  const share = document.querySelector('article').getBoundingClientRect().width / document.documentElement.clientWidth;
+  return [
+    ...['.bd-sidebar-primary', '.bd-sidebar-secondary', '.bd-header-article', '.prev-next-area', '.bd-footer']
+      .filter(part => [...document.querySelectorAll(part)].some(e => e.getClientRects().length)),
+    ...[getComputedStyle(document.body).backgroundColor].filter(ground => ground !== 'rgb(255, 255, 255)'),
+    ...[share].filter(share => share < 0.85), ...(OVERFLOW)(),
+  ];
+}""".replace("OVERFLOW", OVERFLOW)
+# In a scheme, up to five texts that stand out too little from their ground (WCAG 2 asks for a contrast of 4.5 at level
+# AA, and the lines under figures are small), and recoloured images: a dark page inverts drawings and keeps their hues.
 COLOURS = """async scheme => {
   document.documentElement.dataset.theme = scheme;
   await (DRAWN)();
@@ -83,11 +85,12 @@ COLOURS = """async scheme => {
     return (a + 0.05) / (b + 0.05);
   };
   const texts = 'p, li, h1, h2, h3, td, th, figcaption, pre, code, pre span, a';
-  return {
-    pale: [...document.querySelectorAll(`article :is(${texts})`)]
+  return [
+    ...[...document.querySelectorAll(`article :is(${texts})`)]
       .filter(e => e.textContent.trim() && e.getClientRects().length && getComputedStyle(e).visibility === 'visible')
       .filter(e => ratio(e) < (e.tagName === 'FIGCAPTION' ? 7 : 4.5))
       .slice(0, 5).map(e => [ratio(e), e.outerHTML.slice(0, 120)]),
-    filters: [...document.querySelectorAll('article img')].map(image => getComputedStyle(image).filter),
-  };
+    ...[...document.querySelectorAll('article img')].map(image => [getComputedStyle(image).filter, image.src])
+      .filter(([filter]) => !['none', 'invert(1) hue-rotate(180deg)'].includes(filter)),
+  ];
 }""".replace("DRAWN", DRAWN)
