@@ -127,6 +127,7 @@ The fields of the page state defaults and limits. Sentences with {names} are tem
     function change(given) {
       const isOther = ([key, value]) => (key === "epochs" ? value < state.epochs : key !== "turn");
       const isNew = Object.entries(given).some(isOther);
+      if ("epochs" in given) state.tried = {};
       Object.assign(state, given);
       state.turn = Math.min(state.turn, state.epochs - 1);
       say("");

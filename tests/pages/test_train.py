@@ -247,6 +247,10 @@ def test_a_link_gives_the_same_run_and_the_switch_trains_the_hybrid_alone(
     both = f"{rows[3][4]} switched after epoch 2, {after[3][4]} switched after epoch 3"
     assert both in (answer.text_content() or "") and "turn=3&epochs=4&seed=1" in page.url
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.locator("[data-setting=epochs]").fill("5")
+    press(page, "Train")
+    reached(page, 5)
+    assert "switched after epoch 2" not in (answer.text_content() or ""), "of runs of another length"
 
 
 def test_a_wrong_value_is_refused_in_one_sentence(context: BrowserContext, address: str) -> None:

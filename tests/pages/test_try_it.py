@@ -23,30 +23,19 @@ EXERCISE = re.compile(r"\*\*\d\.\*\* .+?\n\n:::\{admonition\} Solution\n:class: 
 each_page = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def prose(path: Path) -> tuple[str, str]:
-    """The head of a page, before and after its first figure or table, and its last Markdown cell."""
-    first, second, *_, last = [c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown"]
-    return f"{first}\n\n{second}", last
-
-
 @each_page
-def test_a_page_begins_with_its_question_takeaways_and_cost_and_ends_with_exercises(path: Path) -> None:
-    first, last = prose(path)
+def test_a_page_begins_with_its_question_takeaways_cost_and_command_and_ends_with_exercises(path: Path) -> None:
+    texts = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
+    first, last = f"{texts[0]}\n\n{texts[1]}", texts[-1]  # before and after the first figure or table
     parts = re.findall(r"^\*\*([\w ]+?)(?: for each .+?| with every .+?)?\.?\*\*", first, re.M)
     assert [part for part in parts if not part.startswith("Claim")] == ["Question", "What we learned", "Cost"]
     assert len(re.findall(r"^- ", first, re.M)) == 3
     assert "## Exercises\n" in last and len(EXERCISE.findall(last)) == len(re.findall(r"^\*\*\d\.\*\*", last, re.M)) > 0
-
-
-@each_page
-def test_the_command_of_a_page_changes_known_parameters(path: Path) -> None:
-    box = BOX.search(prose(path)[0])
+    box = BOX.search(first)
     assert box is not None, "no box that says how to run the page"
     target, given = papermill_command.read(box[1])
-    assert target == f"notebooks/{path.name}"
-    known = papermill.inspect_notebook(path)
-    assert given and given.keys() <= known.keys(), f"{given.keys() - known.keys()} unknown to {path.name}"
-    usual = ledger.parameters_of(path)
+    known, usual = papermill.inspect_notebook(path), ledger.parameters_of(path)
+    assert target == f"notebooks/{path.name}" and given.keys() <= known.keys(), "a parameter that the page has not"
     assert any(value != usual[name] for name, value in given.items()), "the command changes nothing"
 
 
