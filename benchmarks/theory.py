@@ -1,7 +1,7 @@
 """The flow's solver beside Euler's method, and a fixed-focus sweep beside one training after the other.
 
 The plain sides do what one writes first: explicit Euler steps of 0.01 in a Python loop, and PyTorch training of one
-classifier at a time on materialised instances (B, M, D), with the loss and the loss at alpha + 0.01 after every epoch.
+classifier at a time on materialised instances (B, M, ...), measured before and after every epoch.
 """
 
 import math
@@ -25,7 +25,6 @@ from fcamlib.theory.sweep import batch_order, compute, initial_network, members_
 STEP = 0.01  # of Euler's method
 CASES = ((20, 20, 1e3, 50.0), (100, 1000, 4e5, 5_000.0))  # m, C, end time and the ratio aimed at
 LONGEST = 1e3  # time that Euler's method solves; later ends are scaled up from it
-ROW = ["paradigm", "alpha", "seed", "epoch", "loss", "incentive"]
 
 
 def benchmark(repeats: int, threads: int, quick: bool, **ignored: Any) -> dict[str, Any]:
@@ -74,18 +73,15 @@ def euler(paradigm: str, m: int, c: int, steps: int) -> tuple[float, float]:
 
 def fixed_loss(network: nn.Module, paradigm: str, alpha: float, segments: Tensor, on: Tensor, label: Tensor) -> Tensor:
     """Mean loss of materialised instances (B, M, ...) with the weight alpha on their foreground, `on` (B, M)."""
-    background = (1 - alpha) / (on.shape[1] - 1)
-    weights = alpha * on.to(segments.dtype) + background * (~on).to(segments.dtype)  # (B, M)
-    classified = segments
-    if paradigm == "soft":
-        classified = (segments * weights.view(*on.shape, *(1,) * (segments.dim() - 2))).sum(dim=1, keepdim=True)
+    weights = torch.where(on, segments.new_tensor(alpha), (1 - alpha) / (on.shape[1] - 1))  # (B, M)
+    classified = torch.einsum("bm,bm...->b...", weights, segments)[:, None] if paradigm == "soft" else segments
     logits = network(classified.flatten(0, 1)).view(*classified.shape[:2], -1)
     return plain_loss(weights, logits.softmax(dim=-1), label, paradigm).mean()
 
 
 def plain_sweep(config: Sweep) -> list[tuple[Any, ...]]:
-    """Train every classifier one after the other in plain PyTorch: a row of `ROW` before and after every epoch."""
-    rows, numerics = [], Numerics.of(config.training)
+    """Train every classifier one after the other in plain PyTorch: a row before and after every epoch."""
+    rows, numerics = [], Numerics.of(config.training)  # paradigm, alpha, seed, epoch, loss, incentive
     for (task, seed), member in product(zip(tasks_of(config), config.seeds, strict=True), members_of(config)):
         network, data = initial_network(config, task, seed, numerics), task.splits["train"]
         values = data.bank.rows(data.segments.flatten().long(), numerics.dtype)
@@ -94,8 +90,8 @@ def plain_sweep(config: Sweep) -> list[tuple[Any, ...]]:
         shift = DIFFERENCE if member.alpha + DIFFERENCE <= 1 else -DIFFERENCE
         for epoch in range(config.epochs + 1):
             with torch.no_grad():
-                both = (fixed_loss(network, member.paradigm, at, *whole) for at in (member.alpha, member.alpha + shift))
-                here, there = (loss.item() for loss in both)
+                near = member.alpha, member.alpha + shift
+                here, there = (fixed_loss(network, member.paradigm, alpha, *whole).item() for alpha in near)
             rows.append((member.paradigm, member.alpha, seed, epoch, here, (here - there) / shift))
             for index in batch_order((seed,), epoch, len(data))[0].split(config.training.batch_size):
                 optimizer.zero_grad(set_to_none=True)

@@ -10,7 +10,7 @@ import torch
 from click.testing import CliRunner
 from numpy.testing import assert_allclose
 
-from benchmarks.theory import ROW, plain_sweep
+from benchmarks.theory import plain_sweep
 from fcamlib import store
 from fcamlib.cli import main
 from fcamlib.config import FlowParameters, Sweep, SweepGrid
@@ -44,7 +44,8 @@ def config_of(parameters: dict[str, Any], **changes: Any) -> Sweep:
 )
 def test_all_at_once_equal_each_alone(parameters: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(parameters)
-    alone = pd.DataFrame(plain_sweep(config), columns=ROW)
+    keys = ["paradigm", "alpha", "seed", "epoch"]
+    alone = pd.DataFrame(plain_sweep(config), columns=[*keys, "loss", "incentive"])
     # All members in one piece; every member alone, in parts; convolutions grouped, as on a GPU.
     for budget, grouped in ((2**31, False), (2**18, False), (2**31, True)):
         monkeypatch.setattr("fcamlib.numerics.BUDGET", budget)
@@ -58,7 +59,6 @@ def test_all_at_once_equal_each_alone(parameters: dict[str, Any], monkeypatch: p
         for _ in range(config.epochs):
             trainer.train_epoch()
             trainer.measure()
-        keys = ["paradigm", "alpha", "seed", "epoch"]
         both = trainer.frame().merge(alone, on=keys, suffixes=("", "_alone"), validate="one_to_one")
         assert len(both) == len(alone) == len(members_of(config)) * len(config.seeds) * (config.epochs + 1)
         assert_allclose(both["loss"], both["loss_alone"], rtol=1e-12)
