@@ -17,8 +17,7 @@ MOST_BYTES = 2**32  # of a pass in one piece; larger ones are not measured
 
 def benchmark(repeats: int, threads: int, quick: bool, **ignored: Any) -> dict[str, Any]:
     """Every row, as `fcamlib.cost.table` reads them."""
-    few = {"num_segments": (2, 20)} if quick else {}
-    sizes = CostParameters.model_validate({"repeats": repeats, "threads": threads, **few})
+    sizes = CostParameters.of({"repeats": repeats, "threads": threads} | ({"num_segments": "2,20"} if quick else {}))
     with reproducible(threads):
         rows = [row for m in sizes.num_segments for paradigm in PAPER for row in measured(sizes, m, paradigm)]
     how = (
