@@ -27,7 +27,7 @@ COMPRESSED = (".html", ".js", ".css", ".svg", ".json")
 UNCOUNTED = ("_static/vendor_js/",)
 MAX_SHIFT = 0.05  # cumulative layout shift: how far the page moves under the reader's eyes while it loads
 FAULTS = (
-    *("foreign", "problems", "barriers", "broken", "bare", "heavy", "moving"),  # whatever the size and the scheme
+    *("problems", "barriers", "broken", "bare", "heavy", "moving"),  # whatever the size and the scheme
     *("unrendered", "misread", "oversized", "untypeset"),  # of formulas
     *("desk", "phone", "paper", "light", "dark"),  # what is cut off or does not fit, and colours
 )
@@ -60,7 +60,6 @@ class Visit:
 
     def __init__(self, browser: Browser, base: str) -> None:
         self.base = base
-        self.foreign: list[str] = []
         self.problems: list[str] = []
         self.asked: set[str] = set()
         context = browser.new_context(viewport=DESKTOP)
@@ -75,7 +74,7 @@ class Visit:
     def _note_request(self, request: Request) -> None:
         self.asked.add(request.url.removeprefix(self.base))
         if not request.url.startswith((self.base, "data:", "blob:", "about:")):
-            self.foreign.append(request.url)
+            self.problems.append(f"elsewhere: {request.url}")
 
     def _note_failure(self, request: Request) -> None:
         """A failed request, but for one that the browser gave up because the page was left (a redirect)."""
@@ -91,7 +90,7 @@ class Visit:
         if self.page.viewport_size != DESKTOP:
             self.page.goto("about:blank")  # so that no page is laid out once more before it is left
             self.page.set_viewport_size(DESKTOP)
-        self.foreign, self.problems, self.asked = [], [], set()
+        self.problems, self.asked = [], set()
         self.page.goto(urljoin(self.base, path), wait_until="load")
         self.page.evaluate("async () => { await window.MathJax?.startup?.promise; await document.fonts.ready; }")
         return self.page
@@ -108,14 +107,10 @@ class Visit:
         return self.page.evaluate(RUN_AXE, "color-contrast" if contrast else None)
 
 
-def pages() -> list[str]:
-    """Every page of the site, as a path below its root."""
-    return sorted(str(p.relative_to(SITE)) for p in SITE.rglob("*.html") if "_static" not in p.parts)
-
-
 def chapters() -> list[str]:
-    """The pages with text: without the index, the search and the redirection at the root."""
-    return [page for page in pages() if page not in ("genindex.html", "py-modindex.html", "search.html", "index.html")]
+    """The pages with text, as paths below the site's root: without the index, the search and the redirection there."""
+    found = sorted(str(path.relative_to(SITE)) for path in SITE.rglob("*.html") if "_static" not in path.parts)
+    return [page for page in found if page not in ("genindex.html", "py-modindex.html", "search.html", "index.html")]
 
 
 @functools.cache
@@ -165,7 +160,7 @@ def crawl(visit: Visit) -> dict[str, dict]:
         found[path] = page.evaluate(INSPECT)
         found[path] |= {"moving": [shift] * (shift > MAX_SHIFT), "heavy": [size] * (size > MAX_PAGE_BYTES)}
         found[path] |= {"barriers": visit.barriers(False) if path in EXAMINED else []} | looks(visit, path)
-        found[path] |= {"foreign": visit.foreign, "problems": visit.problems}
+        found[path]["problems"] = visit.problems
     return found
 
 
@@ -217,7 +212,7 @@ def test_search_finds_a_word(visit: Visit) -> None:
         page.wait_for_selector("#search-results ul.search li a")
         hits = [hit.get_attribute("href") or "" for hit in page.locator("#search-results ul.search li a").all()]
         assert any("notation.html" in hit for hit in hits)
-        assert not visit.foreign and not visit.problems
+        assert not visit.problems
 
 
 def test_the_claims_fit_three_screens_and_each_mark_opens_its_numbers(visit: Visit) -> None:
@@ -281,9 +276,9 @@ def test_the_folder_opens_without_a_server(every: bool, browser: Browser) -> Non
     for path in chapters() if every else ("notebooks/05_gradient_flow.html", "api/theory.html", "explorer.html"):
         found = visit.open(path).evaluate(INSPECT)
         assert not found["untypeset"] and not found["broken"], path
-        assert not visit.foreign and not visit.problems
+        assert not visit.problems
     visit.page.goto(f"{visit.base}search.html?q=hybrid")
     # Browsers forbid a page opened from disk to fetch the excerpts, but the list of hits needs none.
     visit.page.wait_for_selector("#search-results ul.search li a")
-    assert not visit.foreign
+    assert not [problem for problem in visit.problems if problem.startswith("elsewhere")]
     visit.page.context.close()
