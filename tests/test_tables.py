@@ -12,7 +12,7 @@ from fcamlib.config import Grid, Run, Text
 from fcamlib.data.posts import PHRASES
 from fcamlib.data.text import text_task
 from fcamlib.errors import UserError
-from fcamlib.evaluation import agreement
+from fcamlib.evaluation import agreement, evaluate
 from fcamlib.metrics import focus_prediction_histogram, saif, saif_curve
 from fcamlib.notebook import posts_table, word_attention
 from fcamlib.numerics import Numerics
@@ -148,6 +148,14 @@ def test_each_switch_of_the_hybrid_is_compared_with_the_same_others() -> None:
     both = tables.tasks([*made[:4], *slower])
     assert [name.rsplit("learning rate ")[1] for name in both] == ["0.01", "0.05"]
     assert [len(group) for group in both.values()] == [3, 4]
+
+
+def test_stored_weights_give_the_stored_scores(runs: list[Result]) -> None:
+    run = of(runs, "hybrid")[1]
+    model, task = trained_model(run)
+    scores = evaluate(model, task.splits["test"], ["hard"], Numerics.of(run.config.training))["hard"]
+    np.testing.assert_allclose(scores.s_y, run.arrays("scores.npz")["test_s_y"], atol=1e-6)
+    np.testing.assert_allclose(scores.a_z, run.arrays("scores.npz")["test_a_z"], atol=1e-6)
 
 
 def test_gains_over_the_switch_come_from_what_is_stored(runs: list[Result]) -> None:

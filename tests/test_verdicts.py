@@ -1,5 +1,6 @@
 """Verdicts follow from numbers: states, intervals, power and paired tests, by hand and by simulation."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,20 @@ def test_holm_corrects_what_refutes_a_claim() -> None:
     assert states([below, far, above]) == ["inconclusive", "inconclusive", "supported"]
     assert states([below, far, on(seeds(-0.03))]) == ["contradicted"] * 3
     assert states([far, on(seeds(1.0), untested="short")]) == ["contradicted", "not tested"], "what is open counts"
+
+
+@pytest.mark.parametrize(
+    ("draw", "number"),
+    [
+        (lambda rng, n: rng.normal(0.3, 0.1, n), 5),
+        (lambda rng, n: rng.beta(30, 20, n), 30),
+        (lambda rng, n: np.maximum(*rng.normal(0.3, 0.1, (2, n))), 5),  # the better of two
+    ],
+)
+def test_intervals_cover_the_mean_as_often_as_they_say(draw: Callable[..., np.ndarray], number: int) -> None:
+    rng, true = np.random.default_rng(number), float(draw(np.random.default_rng(1), 1_000_000).mean())
+    limits = [interval(draw(rng, number)) or (np.nan, np.nan) for _ in range(2000)]
+    assert 0.93 <= np.mean([low <= true <= high for low, high in limits]) <= 0.97
 
 
 def test_shares_near_the_edge_and_two_groups_are_bootstrapped_from_ten_seeds_on() -> None:

@@ -11,6 +11,7 @@ in addition,
 | `times`  | $t$                                                 | learning rate times steps, see F7 for momentum |
 | Z, r     | $Z = \alpha\beta+(1-\alpha)/C$, $r = \alpha\beta/Z$ | marginal likelihood, posterior responsibility  |
 | `switch` | $t_0$                                               | time at which the hybrid switches to HA        |
+| `start`  | $(\mu_0, \nu_0)$                                    | starting point of a curve                      |
 
 `phase_curve` is exact and independent of `trajectory` and `hybrid`, which solve the differential equations. None
 overflows for m, C up to 1e6 and t up to 1e12.
@@ -53,6 +54,7 @@ ATOL = 1e-13  # absolute tolerance of the solver
 MAX_STEPS = 100_000  # of the solver between two times
 MAX_MU = 600.0  # above it e^mu overflows
 Vector = NDArray[np.float64]
+Point = tuple[int | float, int | float]  # mu, nu
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def _ascending(times: Values) -> Vector:
 
 
 def _solved(
-    paradigm: str, m: float, classes: float, times: Vector, began: float = 0.0, start: tuple[float, float] = (0.0, 0.0)
+    paradigm: str, m: float, classes: float, times: Vector, began: float = 0.0, start: Point = (0.0, 0.0)
 ) -> Float64[np.ndarray, "2 T"]:
     """mu and nu at ascending times, from `start` at the time `began`."""
     tau = np.log1p(np.append(began, times) / (m * classes))
@@ -197,19 +199,23 @@ INTEGRALS: dict[str, Callable[[Array, Array], Array]] = {  # R of (G8) to (G10),
 }
 
 
-def phase_curve(paradigm: str, mu: Values, num_segments: Values, num_classes: Values) -> Array:
-    r"""The nu at which the flow from zero weights meets each mu, from 0 to 600, in closed form (G7, G11).
+def phase_curve(
+    paradigm: str, mu: Values, num_segments: Values, num_classes: Values, start: Point = (0.0, 0.0)
+) -> Array:
+    r"""The nu at which the flow from `start` meets each mu, in closed form (G7, G11, G19).
 
-    $$\frac{e^\nu-1}{m-1} + \nu = R(\mu)$$
+    $$\frac{e^\nu-e^{\nu_0}}{m-1} + \nu - \nu_0 = R(\mu) - R(\mu_0)$$
 
     with $R_{SA} = N\mu^2/(2C)$ (G8), $R_{HA}$ by dilogarithms (G9) and
     $R_{LVML} = \frac{N}{C^2}\{(e^\mu-1-\mu) + N(e^{-\mu}-1+\mu)\}$ (G10), inverted with the Wright omega function.
+    `mu` ranges from the mu of `start`, a point (mu, nu), to 600. The hybrid's curve is "hard" from its switch point.
 
     Source: this project's derivation.
     """
     integral, m, classes = entry(INTEGRALS, paradigm), *_counts(num_segments, num_classes)
-    rise = np.maximum(integral(numbers("mu", mu, 0, MAX_MU), classes), 0.0)
-    return invert_exp_linear(m - 1.0, (m - 1.0) * rise)
+    first, risen = (float(numbers("start", value, 0, MAX_MU)) for value in start)
+    rise = integral(numbers("mu", mu, first, MAX_MU), classes) - integral(np.float64(first), classes)
+    return invert_exp_linear(m - 1.0, (m - 1.0) * (np.maximum(rise, 0.0) + risen) + np.expm1(risen))
 
 
 def rates(paradigm: str, mu: Values, nu: Values, num_segments: Values, num_classes: Values) -> tuple[Array, Array]:

@@ -180,6 +180,8 @@ def test_rates_by_hand_and_the_threshold_of_the_attention() -> None:
         (flow.trajectory, ("soft", 5, 5, [0, 3, 2]), "times=2 comes after 3: give times in ascending order."),
         (flow.trajectory, ("soft", 5, 5, []), "times has the shape (0,): give a list with at least one time."),
         (flow.phase_curve, ("hard", [0.0, 601], 3, 4), "mu=601 is not allowed: give finite numbers from 0 to 600."),
+        (flow.phase_curve, ("hard", 1, 3, 4, (1.5, 0.3)), "mu=1 is not allowed: give finite numbers from 1.5 to 600."),
+        (flow.phase_curve, ("hard", 1, 3, 4, (0.5, 601)), "start=601 is not allowed: give finite numbers from 0 to"),
         (flow.rates, ("lvml", -1, 0.0, 3, 4), "mu=-1 is not allowed: give finite numbers from 0 to 600."),
         (hessian_spectrum, ("hard", 1, 0, 2, 1), "num_classes=1 is not allowed: give whole numbers of at least 2."),
         (incentive, ("soft", [0.2, -0.1], 1, 5), "alpha=-0.1 is not allowed: give finite numbers from 0 to 1."),
@@ -228,12 +230,14 @@ def test_hybrid_against_another_solver_and_its_closed_form(
     assert_allclose((path.alpha[-1], path.score[-1]), stated, atol=5e-5)
     assert_allclose((path.mu[-1], path.nu[-1]), independent_hybrid(m, c, end, switch), rtol=1e-8)
     soft = flow.trajectory("soft", m, c, path.times[:3])
-    assert_allclose(path.mu[:3], soft.mu, rtol=1e-9) and assert_allclose(path.nu[:3], soft.nu, rtol=1e-9)
+    assert_allclose((path.mu[:3], path.nu[:3]), (soft.mu, soft.nu), rtol=1e-9)
     assert_allclose(path.loss[:3], soft.loss, rtol=1e-9)
     assert_allclose(path.loss[3:], loss_at("hard", path.mu[3:], path.alpha[3:], c), rtol=1e-12)
+    start = float(path.mu[2]), float(path.nu[2])
+    assert_allclose(path.nu[2:], flow.phase_curve("hard", path.mu[2:], m, c, start), rtol=1e-8)
     # (G19) as it stands, and (G20): at one margin the hybrid never focuses better than HA, and its gain is time.
-    rise = hard_integral(path.mu[3:], c) - hard_integral(path.mu[2], c)
-    left = (np.exp(path.nu[3:]) - np.exp(path.nu[2])) / (m - 1) + path.nu[3:] - path.nu[2]
+    rise = hard_integral(path.mu[3:], c) - hard_integral(start[0], c)
+    left = (np.exp(path.nu[3:]) - np.exp(start[1])) / (m - 1) + path.nu[3:] - start[1]
     assert_allclose(left, rise, rtol=1e-7)
     assert bool((path.nu[2:] <= flow.phase_curve("hard", path.mu[2:], m, c) + 1e-9).all())
 
