@@ -34,10 +34,7 @@ DEALT[-1] += ON_RUNS
 PARAMETERS = f"{BUILT}profile.yaml"
 INTERACTIVE = "course-data course-plane-data course-plane-note course-gallery-note train-data train-note".split()
 SCRIPTS = {  # book/_ext/<script>.py -> what it reads and what it writes
-    "interactive": (
-        ["book/train.csv"],
-        [f"{name}.md" for name in INTERACTIVE],
-    ),
+    "interactive": (["book/train.csv"], [f"{name}.md" for name in INTERACTIVE]),
     "findings": (
         [PARAMETERS, *EXECUTED, "benchmarks/report.py", "book/_ext/tasks.yaml"],
         ["numbers.json", "findings.md", "benchmark.md", "runtimes.md", "runtimes-recorded.md"],
@@ -144,12 +141,7 @@ for script, (needed, written) in SCRIPTS.items():
 # Always from nothing: an incremental build hides warnings and keeps numbers of earlier runs.
 rule book:
     message: "pages of the book"
-    input:
-        EXECUTED,
-        PARTS,
-        SOURCES,
-        LIBRARY,
-        "CHANGELOG.md",
+    input: EXECUTED, PARTS, SOURCES, LIBRARY, "CHANGELOG.md"
     output: "book/_build/html/index.html"
     params: jupyter_book=Path(sys.executable).with_name("jupyter-book")
     shell: "rm -rf book/_build && {params.jupyter_book:q} build -W -n --keep-going book"

@@ -32,8 +32,8 @@ def main(arguments: list[str]) -> int:
         return 1
     command = [sys.executable, "-m", "snakemake", "--nolock", "--rerun-incomplete", *arguments]
     coding: Any = {"encoding": "utf-8", "errors": "replace"}
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **coding}
-    with path.open("w", **coding) as log, subprocess.Popen(command, close_fds=False, **options) as process:
+    piped = coding | {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with path.open("w", **coding) as log, subprocess.Popen(command, close_fds=False, **piped) as process:
         for step in steps(line for line in process.stdout or () if log.write(line)):
             print(step, flush=True)
     if status := process.returncode:

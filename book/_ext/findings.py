@@ -8,7 +8,6 @@ The first form also draws the picture that explorer.md shows without JavaScript,
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,14 +30,10 @@ PREFIXES = {"captions": "captions of ", "fixed_focus": "fixed focus, ", "study":
 
 
 def shown_tasks() -> dict[str, list[Any]]:
-    """Key of `TASKS` -> its recorded results, of the seeds that every paradigm has."""
-    every = [run for kind in (Run, CaptionRun) for run in store.every(kind, recorded=True)]
+    """Key of `TASKS` -> its recorded results, without controls."""
+    every: list[Any] = [*store.every(Run, recorded=True), *store.every(CaptionRun, recorded=True)]
     recorded = tables.tasks(run for run in every if run.config.paradigm in SAIF_COLUMNS)
-    found = {}
-    for key, (_, title) in TASKS.items():
-        runs, counts = recorded[title], Counter(run.config.seed for run in recorded[title])
-        found[key] = [run for run in runs if counts[run.config.seed] == len(tables.paradigms(runs))]
-    return found
+    return {key: recorded[title] for key, (_, title) in TASKS.items()}
 
 
 def numbers(found: Mapping[str, list[Any]]) -> dict[str, Any]:

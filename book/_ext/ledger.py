@@ -107,12 +107,10 @@ def run_tasks(runs: Sequence[Result]) -> list[Task]:
         names, config, test = tables.paradigms(group), group[0].config, group[0].summary["splits"]["test"]
         if group[0].is_recorded and len(names) == 1:  # nothing to compare it with
             continue
-        is_caption = isinstance(config, configs.CaptionRun)
+        is_caption, is_large = isinstance(config, configs.CaptionRun), getattr(config.data, "num_segments", 0) > 5
         book = CAPTIONS if is_caption else NOTEBOOKS[type(config.data)][0]
-        if book == PICTURES and group[0].is_recorded and config.data.num_segments > 5:
-            book = SCALE
-        counts = Counter(run.config.seed for run in group)
-        shared = sum(count == len(names) for count in counts.values())
+        book = SCALE if book == PICTURES and is_large and group[0].is_recorded else book
+        shared = sum(count == len(names) for count in Counter(run.config.seed for run in group).values())
         criteria = {claim: found for claim, found in (tables.criteria(group) if shared else {}).items() if found}
         instances = f"{test['n_objects']:,} objects" if is_caption else f"{test['n']:,} test"
         made.append(of_results(title, group, book, instances, seeds=str(shared), criteria=criteria))
