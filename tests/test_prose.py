@@ -140,6 +140,13 @@ def test_what_pages_conclude_from_recorded_studies_and_folds_holds() -> None:
         restarted = tables.interval((saif[f"{name}+{name}"] - saif[name]).to_numpy())
         gained = tables.interval((saif["hybrid"] - saif[f"{name}+{name}"]).to_numpy())
         assert restarted and gained and -0.003 < restarted[0] <= restarted[1] < 0.003 and gained[0] > 0.04
+    pictures = [run for run in store.every(Run, recorded=True) if run.config.data.source == "cifar10"]
+    ends = tables.frame([run for run in pictures if run.config.steps == 50], at="end").query("measure == 'saif'")
+    saif = ends.pivot(index="seed", columns="paradigm", values="value")
+    for name in ("soft", "hard"):
+        restarted = tables.interval((saif[f"{name}+{name}"] - saif[name]).to_numpy())
+        gained = tables.interval((saif["hybrid"] - saif[f"{name}+{name}"]).to_numpy())
+        assert restarted and gained and restarted[0] < 0 < restarted[1] < 0.03 and gained[0] > 0.04
     assert (gains("rates", "learning_rate")["saif"] > 0).all(), "the hybrid's mean SAIF is the highest at every rate"
     scale = history("scale")
     saif = scale.pivot(index=["num_segments", "seed"], columns="paradigm", values="saif")
