@@ -16,6 +16,8 @@ from typing import Any, ParamSpec
 import matplotlib.style
 import numpy as np
 import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.text import Text
@@ -35,6 +37,7 @@ PAGE_WIDTH = 6.4  # inches; at this width 10 pt type stays legible when a phone 
 BODY_SIZE = 10.0  # points
 NOTE_SIZE = 9.0  # points
 SAVED_DPI = 200.0
+CANVASES: dict[str, Any] = {"png": FigureCanvasAgg, "svg": FigureCanvasSVG}
 DOT: dict[str, Any] = {"ls": "", "marker": "o", "ms": 2.8, "mew": 0.0, "alpha": 0.7}  # one seed
 PALETTE_ERROR = 0.3  # of 255: largest mean error, over pixels and channels, of a palette of 256 colours
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -57,10 +60,13 @@ def style() -> Iterator[None]:
 
 
 def rendered(figure: Figure, file_format: str, metadata: Mapping[str, Any], dpi: float = SAVED_DPI) -> bytes:
-    """The figure's bytes, the same at every call, since `styled` has fixed the layout."""
-    buffer = BytesIO()
+    """The figure's bytes, drawn once; `savefig` would draw twice to fix the layout, as `styled` has done."""
+    buffer, canvas, usual = BytesIO(), figure.canvas, figure.dpi
     with style():
-        figure.savefig(buffer, format=file_format, dpi=dpi, metadata=dict(metadata))
+        figure.dpi = dpi
+        getattr(CANVASES[file_format](figure), f"print_{file_format}")(buffer, metadata=metadata)
+    figure.dpi = usual
+    figure.set_canvas(canvas)
     return buffer.getvalue()
 
 
