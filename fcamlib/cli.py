@@ -279,13 +279,13 @@ def list_results(names: tuple[str, ...], as_json: bool) -> None:
     from fcamlib.tables import results_table
 
     found: list[Result] = [*store.every(), *store.every(recorded=True)]
-    once = {one.folder.name: one for one in found if any(fnmatch(one.folder.name, name) for name in names or "*")}
-    kinds = sorted(once.values(), key=lambda one: (one.config.group, one.folder.name))
+    by_name = {one.folder.name: one for one in found if any(fnmatch(one.folder.name, name) for name in names or "*")}
+    once = sorted(by_name.values(), key=lambda one: (one.config.group, one.folder.name))
     if as_json:
-        about = [{"name": one.folder.name, "group": one.config.group, "folder": str(one.folder)} for one in kinds]
-        click.echo(json.dumps([entry | one.summary for entry, one in zip(about, kinds, strict=True)]))
+        about = [{"name": one.folder.name, "group": one.config.group, "folder": str(one.folder)} for one in once]
+        click.echo(json.dumps([entry | one.summary for entry, one in zip(about, once, strict=True)]))
         return
-    groups = {group: list(results) for group, results in groupby(kinds, key=lambda one: one.config.group)}
+    groups = {group: list(results) for group, results in groupby(once, key=lambda one: one.config.group)}
     tables = [f"{group}\n{results_table(results).to_string(index=False)}" for group, results in groups.items()]
     nothing = "No result matches." if found else "No results are stored yet: `fcam run` trains a model."
     click.echo("\n\n".join(tables) or nothing)

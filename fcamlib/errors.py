@@ -60,7 +60,10 @@ def one_line(error: BaseException) -> str:
 
 def shown(value: Any, longest: int = LONGEST) -> str:
     """A value for use in a message: shortened, without unprintable characters."""
-    text = str(value) if isinstance(value, str | Path) else repr(value)
+    try:
+        text = str(value) if isinstance(value, str | Path) else repr(value)
+    except ValueError:  # Python does not write numbers of more than 4,300 digits
+        return "a number of thousands of digits"
     text = text if len(text) <= longest else text[: longest - 3] + "..."
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 

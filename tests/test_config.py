@@ -58,6 +58,7 @@ SWITCH = "leaves a phase without an epoch: give each at least one."
 REFUSED: list[tuple[type[Parameters], dict[str, Any], str]] = [
     (Grid, {"num_segments": "1"}, "num_segments='1' is not allowed: give 2 or more (segments of a mosaic, "),
     (Grid, {"batch_size": "9" * 5_000}, f"batch_size='{'9' * 56}... is not allowed: give a whole number (instances per "),
+    (Grid, {"batch_size": 10**5_000}, "batch_size=a number of thousands of digits is not allowed: give "),
     (Grid, {"paper_split": "perhaps"}, "paper_split='perhaps' is not allowed: give true or false (draw test mosaics "),
     (Grid, {"seeds": "[0, -1]"}, f"seeds='-1' is not allowed: give 0 or more {SEED}"),
     (Grid, {"seeds": "[" * 3_000}, f"seeds='{'[' * 56}... {LIST} {SEED}"),

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -30,11 +29,12 @@ def series_attention(
     label_names: Sequence[str],
     labels: ArrayLike,
     predictions: Mapping[str, ArrayLike],
-    **unused: Any,
+    scores: Mapping[str, ArrayLike] | None = None,
 ) -> PageFigure:
     """All channels of each series over time with the foreground shaded, above bars of the attention on its windows.
 
-    The arguments are those of `attention_gallery`, but `segments` are (E, M, C, T) windows of series with C channels.
+    The arguments are those of `attention_gallery`, but `segments` are (E, M, C, T) windows of series with C channels,
+    and `scores` are not shown.
     """
     windows, weights = np.asarray(segments, dtype=np.float64), by_paradigm(alpha)
     fig = PageFigure(figsize=(PAGE_WIDTH, 0.5 + 1.75 * len(windows)), layout="constrained")
