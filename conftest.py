@@ -3,11 +3,9 @@
 import os
 import shutil
 import tempfile
-from queue import Empty
-from typing import Any, ClassVar
+from typing import Any
 
 import nbval.kernel
-import nbval.plugin
 import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
@@ -37,42 +35,11 @@ def start_kernel(*args: Any, **kwargs: Any) -> Any:
 nbval.kernel.start_new_kernel = start_kernel
 
 
-class Kernel(nbval.kernel.RunningKernel):
-    """nbval's kernel, which forgets a notebook and serves the next: starting one takes longer than most notebooks.
-
-    It displays no pictures, which are not compared and take a third of a figure's time.
-    """
-
-    SECONDS = 30
-    idle: ClassVar[list["Kernel"]] = []
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.run("get_ipython().display_formatter.formatters['image/png'].enabled = False")
-
-    def run(self, code: str) -> None:
-        """Execute code that prints nothing."""
-        request = self.execute_cell_input(code)
-        self.await_reply(request, self.SECONDS)
-        self.await_idle(request, self.SECONDS)
-
-    def stop(self) -> None:
-        """Clear the namespace; a kernel that does not answer is stopped."""
-        try:
-            self.run("get_ipython().reset()")
-        except Empty:
-            super().stop()
-        else:
-            self.idle.append(self)
-
-
-nbval.plugin.RunningKernel = lambda *args, **kwargs: Kernel.idle.pop() if Kernel.idle else Kernel(*args, **kwargs)
-
 _scratch = pytest.StashKey[str]()
 
 
 # Files that take longest, so that no worker is left with one of them alone; the first one's jobs mostly wait.
-FIRST = ("test_pipeline.py", "test_site.py", "test_store.py", "test_train.py", "05_gradient_flow.ipynb")
+FIRST = ("test_pipeline.py", "test_site.py", "test_store.py", "test_train.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -95,9 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop the kernels and remove the store of the test run."""
-    for kernel in Kernel.idle:
-        super(Kernel, kernel).stop()
+    """Remove the store of the test run."""
     if folder := config.stash.get(_scratch, None):
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from nbformat import NotebookNode
+from nbval.plugin import IPyNbFile, get_sanitize_patterns
 from papermill.cli import papermill
 from PIL import Image
 
@@ -68,6 +69,23 @@ def test_parameters_are_literals_cells_short_and_figures_described(path: Path) -
             shown = cell.metadata.get("mystnb", {})
             assert len(shown.get("image", {}).get("alt", "")) > 20, f"no alt text: {cell.source}"
             assert shown["figure"].get("caption") and shown["figure"].get("name"), f"no caption: {cell.source}"
+
+
+@each_notebook
+def test_the_book_shows_what_is_stored(path: Path, request: pytest.FixtureRequest) -> None:
+    """Papermill has just executed the notebook for the book: nbval compares these outputs as it does its own.
+
+    The line under a figure is left out: the book dates it and moves it into a cell of its own.
+    """
+    own = ("injected-parameters", "remove-input")
+    executed = [cell for cell in code_cells(read(ROOT / "book" / "notebooks" / path.name))
+                if not set(own) & set(cell.metadata.get("tags", []))]  # fmt: skip
+    stored: IPyNbFile = IPyNbFile.from_parent(request.session, path=path)
+    stored.sanitize_patterns.update(get_sanitize_patterns((ROOT / "nbval.cfg").read_text()))
+    for cell, shown in zip(stored.collect(), executed, strict=True):
+        outputs = [output for output in cell.cell.outputs if "figure-note" not in str(output.get("data"))]
+        same = cell.cell.source == shown.source and cell.compare_outputs(shown.outputs, outputs)
+        assert same, f"{shown.source}\n" + "".join(cell.comparison_traceback)
 
 
 def namespace(injected: str = "", **names: Any) -> dict[str, Any]:
