@@ -14,7 +14,7 @@ from fcamlib.paradigms import label_of
 
 Result = Any  # a result of the store: config, history, summary, arrays, folder, is_recorded
 ORDER = ("soft", "hard", "lvml", "hybrid")  # the paper's order; others follow
-MACHINE = ("training.precision", "training.memory_layout", "training.threads", "training.device")
+MACHINE = {"precision", "memory_layout", "threads", "device"}  # settings of the training
 
 
 def kind(result: Result) -> str:
@@ -75,8 +75,9 @@ def tasks(results: Iterable[Result]) -> dict[str, list[Result]]:
     groups: dict[str, list[Result]] = {}
     for result in results:
         groups.setdefault(json.dumps(_shared(result), sort_keys=True), []).append(result)
+    flat: dict[str, Any] = {shared: pd.json_normalize(json.loads(shared)).iloc[0].to_dict() for shared in groups}
     parts = [
-        (title(part[0]) + tag, json.loads(shared), part)
+        (title(part[0]) + tag, flat[shared], part)
         for shared, group in groups.items()
         for tag, part in _by_schedule(group).items()
     ]
@@ -97,10 +98,10 @@ def _by_numbers(name: str) -> list[str | int]:
 
 def _shared(result: Result) -> dict[str, Any]:
     """What results of one task share: the config without paradigm, rates, seed and settings of the machine."""
-    config, phases = result.config.portable.model_dump(mode="json"), getattr(result.config, "phases", ())
-    (flat,) = pd.json_normalize(config).to_dict("records")
-    kept = {str(name): value for name, value in flat.items() if name not in ("seed", "phases", *MACHINE)}
-    if phases:
+    kept: dict[str, Any] = result.config.portable.model_dump(
+        mode="json", exclude={"seed": True, "phases": True, "training": MACHINE}
+    )
+    if phases := getattr(result.config, "phases", ()):
         kept["epochs"] = sum(phase.epochs for phase in phases)
         kept["optimizer"] = [getattr(phases[0], name, None) for name in ("optimizer", "momentum")]
     return kept

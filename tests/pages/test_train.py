@@ -212,7 +212,7 @@ def test_a_link_gives_the_same_run_and_the_switch_trains_the_hybrid_alone(
     context: BrowserContext, address: str
 ) -> None:
     """By keyboard alone but for the switch; table, plane, words, clipboard and answer say the same."""
-    page = opened(context, address, "m=3&epochs=4&turn=2&seed=1")
+    page = opened(context, address, "m=3&hidden=6&epochs=4&turn=2&seed=1")
     press(page, "One epoch")
     reached(page, 1)
     first = table(page)
@@ -228,7 +228,7 @@ def test_a_link_gives_the_same_run_and_the_switch_trains_the_hybrid_alone(
     assert f"SA: accuracy {rows[0][2]}" in page.locator('[data-part="live"]').inner_text()
     saif = page.locator('[data-part="plane-lvml"] .number').last.text_content()
     assert float(saif or -1) == pytest.approx(100 * float(rows[2][4]), abs=0.6)
-    other = opened(context, address, "turn=2&m=3&seed=1&epochs=4")
+    other = opened(context, address, "turn=2&m=3&hidden=6&seed=1&epochs=4")
     press(other, "Train")
     reached(other, 4)
     assert table(other) == rows
