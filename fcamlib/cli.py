@@ -48,6 +48,9 @@ class Commands(click.Group):
             status = 130
         except UserError as error:
             said = one_line(error)
+        except click.UsageError as error:
+            path = error.ctx.command_path if error.ctx else ctx.command_path
+            said = f"{' '.join(error.format_message().split())} See `{path} --help`."
         except Exception as error:
             if errors.is_out_of_memory(error):
                 why = f" ({shown(one_line(error))})" if str(error).strip() else ""
@@ -63,7 +66,7 @@ class Commands(click.Group):
         ctx.exit(status)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group("fcam", cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="fcam")
 def main() -> None:
     """Train and compare attention models: soft, hard, latent-variable and hybrid attention.
@@ -208,7 +211,7 @@ def grid(given: Given, profile: str | None) -> Sequence[Config]:
 
 
 @training(configs.StudyGrid)
-@click.argument("name", required=False, type=click.Choice(list(configs.STUDIES)))
+@click.argument("name", required=False, metavar="[NAME]", type=click.Choice(list(configs.STUDIES)))
 def study(given: Given, name: str | None) -> Sequence[Config]:
     """Train every combination of several settings into one table.
 

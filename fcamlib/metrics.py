@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
+from numpy.typing import NDArray
 
 SAIF_THRESHOLD = 0.8
 HISTOGRAM_EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -55,21 +54,6 @@ def focus_prediction_histogram(a_z: Float[np.ndarray, " n"], s_y: Float[np.ndarr
     a_z, s_y = _scores(a_z, s_y)
     counts, _, _ = np.histogram2d(a_z, s_y, bins=[np.asarray(HISTOGRAM_EDGES), np.asarray(HISTOGRAM_EDGES)])
     return 100.0 * counts / a_z.size
-
-
-def t_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float, float]:
-    """Mean and Student-t confidence interval of independent values (seeds): (mean, low, high).
-
-    For a single value, low and high are NaN.
-    """
-    sample = np.asarray(values, dtype=float)
-    if sample.ndim != 1 or sample.size == 0:
-        raise ValueError(f"values of shape {sample.shape} have no mean: give one number per seed.")
-    mean = float(sample.mean())
-    if sample.size == 1:
-        return mean, float("nan"), float("nan")
-    half = stdtrit(sample.size - 1, 0.5 + confidence / 2) * sample.std(ddof=1) / np.sqrt(sample.size)
-    return mean, mean - float(half), mean + float(half)
 
 
 def auc(prob: Float[np.ndarray, "n K"], label: Int[np.ndarray, " n"]) -> float | None:

@@ -121,7 +121,7 @@ def find(config: ConfigT, recorded: bool = True, report: bool = True) -> Result[
             if not found.damage:
                 return found
             if report:
-                log.warning("the stored result '%s' is damaged (%s): it is computed again.", folder, found.damage)
+                log.warning("the stored result '%s' is damaged (%s) and is not used.", folder, found.damage)
     return None
 
 

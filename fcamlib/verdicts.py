@@ -1,8 +1,8 @@
 r"""From numbers per seed to one of four states: criteria, their intervals, and the verdict on a claim.
 
-A criterion is a number per seed and a bound that its mean must exceed. Its 95% confidence interval is Student's t, or
-a BCa bootstrap with ten or more seeds if the numbers are shares near 0 or 1 or are bimodal; with fewer than
-`LEAST_SEEDS` seeds there is no interval. A criterion is
+A criterion is a number per seed and a bound that its mean must exceed. Its 95% confidence interval is Student's t,
+truncated to [0, 1] for shares, or a BCa bootstrap with ten or more seeds if the numbers are shares near 0 or 1 or are
+bimodal; with fewer than `LEAST_SEEDS` seeds there is no interval. A criterion is
 
 | state        | if                                                                                                  |
 |--------------|-----------------------------------------------------------------------------------------------------|
@@ -98,7 +98,7 @@ def interval(values: Seeds, alpha: float = 1 - CONFIDENCE, is_share: bool = Fals
         found = bootstrap((values,), np.mean, confidence_level=1 - alpha, method="BCa", rng=rng).confidence_interval
         return float(found.low), float(found.high)
     half = float(stdtrit(n - 1, 1 - alpha / 2)) * deviation / np.sqrt(n)
-    return mean - half, mean + half
+    return (max(mean - half, 0.0), min(mean + half, 1.0)) if is_share else (mean - half, mean + half)
 
 
 def bimodality(values: Seeds) -> float:

@@ -131,6 +131,8 @@ MISTAKES = {
     "one of them foreground).",
     ("grid", "none.yaml"): "the profile 'none.yaml' does not exist: give the path of a YAML file, "
     "or one of paper, paper_exact, quick.",
+    ("grid", "--foo", "1"): "No such option '--foo'. Did you mean '--fold'? See `fcam grid --help`.",
+    ("record",): "Missing argument 'NAMES...'. See `fcam record --help`.",
     ("grid", ""): "the profile '' does not exist: give the path of a YAML file, or one of paper, paper_exact, quick.",
     ("run", "--seed", "1,2"): "`fcam run` trains one model: give one paradigm and one seed, or use `fcam grid`.",
     ("caption", "--encoder", "features"): "encoder=features does not belong to dataset='scenes': choose smallcnn.",

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from torch import Tensor, nn
 from toys import LinearFocus
 
@@ -26,7 +26,6 @@ from fcamlib.metrics import (
     outcome_fractions,
     saif,
     saif_curve,
-    t_interval,
 )
 from fcamlib.numerics import Numerics
 from fcamlib.paradigms import PAPER
@@ -93,17 +92,6 @@ def test_values_that_are_no_probabilities_are_refused(wrong: float) -> None:
         for name, pair in (("a_z", (bad, good)), ("s_y", (good, bad))):
             with pytest.raises(ValueError, match=rf"^{name} has values outside \[0, 1\] or NaN: give probabilities\.$"):
                 measure(*pair)
-
-
-def test_t_interval_by_hand() -> None:
-    # sd = sqrt(2.5), n = 5; Student's t with 4 degrees of freedom: 2.776445 at 97.5 %, 2.131847 at 95 %.
-    half = np.sqrt(2.5 / 5)
-    assert_allclose(t_interval([5, 1, 4, 2, 3]), (3, 3 - 2.776445 * half, 3 + 2.776445 * half), rtol=1e-6)
-    assert_allclose(t_interval([1, 2, 3, 4, 5], 0.9), (3, 3 - 2.131847 * half, 3 + 2.131847 * half), rtol=1e-6)
-    assert_array_equal(t_interval([0.25]), (0.25, np.nan, np.nan))
-    assert_array_equal(t_interval([0.25, 0.25]), (0.25, 0.25, 0.25))
-    with pytest.raises(ValueError, match="one number per seed"):
-        t_interval([])
 
 
 def test_auc_counts_pairs_in_the_right_order_ties_half() -> None:

@@ -147,7 +147,7 @@ def test_a_changed_file_is_never_shown_warned_of_once_and_computed_again(
     caplog.clear()
     assert_same(store.get(case.config), case.reference)
     fault = "is damaged (history.csv does not match its checksum)"
-    assert caplog.messages == [f"the stored result '{case.folder}' {fault}: it is computed again."]
+    assert caplog.messages == [f"the stored result '{case.folder}' {fault} and is not used."]
     shutil.move(case.folder, results / "another-name")
     assert store.every(type(case.config)) == []
     assert "another-name' is damaged (config.json belongs to another result)" in caplog.messages[-1]

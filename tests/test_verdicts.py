@@ -50,6 +50,8 @@ def test_intervals_against_bounds_by_hand() -> None:
     for bound, expected in ((0.0803, "supported"), (0.0804, "inconclusive"), (0.1196, "inconclusive")):
         assert states([on(seeds(0.1), bound)]) == [expected]
     assert verdict([on(seeds(0.1), 0.1197)]) == "contradicted"
+    assert interval(seeds(0.99), is_share=True) == (pytest.approx(0.970368, abs=1e-6), 1.0), "no share is above 1"
+    assert interval(seeds(0.01), is_share=True) == (0.0, pytest.approx(0.029632, abs=1e-6))
     assert interval(seeds(0.1)[:4]) is None and verdict([on(seeds(0.1)[:4])]) == "inconclusive"
     exact = [on(np.array([value]), 1.0, is_exact=True) for value in (1.0 + 1e-9, 1.0)]  # it has to exceed its bound
     assert [states([c])[0] for c in exact] == ["supported", "contradicted"]
@@ -105,7 +107,7 @@ def test_shares_near_the_edge_and_two_groups_are_bootstrapped_from_ten_seeds_on(
     assert interval(SKEWED, is_share=True) == bca(SKEWED) and interval(1 - SKEWED, is_share=True) == bca(1 - SKEWED)
     assert interval(GROUPS) == bca(GROUPS) and interval(GROUPS[1:]) == student(GROUPS[1:])
     assert interval(GROUPS, alpha=0.2) == bca(GROUPS, level=0.8)
-    assert interval(SKEWED[1:], is_share=True) == student(SKEWED[1:])
+    assert interval(SKEWED[1:]) == student(SKEWED[1:])
     assert on(EDGE, is_share=True).interval == bca(EDGE)
     assert interval(EDGE, is_share=True) == bca(EDGE) != student(EDGE) == interval(EDGE)
     assert interval(EDGE - 0.004, is_share=True) == student(EDGE - 0.004)
