@@ -97,9 +97,10 @@ class Paths:
 
 def is_flat(loss: Float[np.ndarray, " T"]) -> bool:
     """Whether a training loss has flattened: its last fifth adds at most 5% to its decrease since the first epoch."""
-    fifth = max(1, len(loss) // 5)
+    if (fifth := len(loss) // 5) == 0:  # too few epochs to say
+        return False
     before, end = loss[-2 * fifth : -fifth].mean(), loss[-fifth:].mean()
-    return len(loss) >= LAST and bool(before - end <= FLAT * (loss[0] - end))
+    return bool(before - end <= FLAT * (loss[0] - end))
 
 
 def at_end(curves: Float[np.ndarray, "R T"]) -> Seeds:

@@ -341,7 +341,8 @@ def paired_table(
     """Differences of methods on the same folds with the corrected t-test, by data set, for the pairs that were run."""
     rows = []
     for name, history in fold_histories(results).items():
-        for first, second in (pair for pair in pairs if {*pair} <= {*history["method"]}):
+        known = {*history.dropna(subset=measure)["method"]}  # the AUC of folds of one bag each is not
+        for first, second in (pair for pair in pairs if {*pair} <= known):
             t = paired_test(history, measure, first, second)
             shown = (f"{t.difference:+.3f}", f"[{t.low:+.3f}, {t.high:+.3f}]", f"{t.p:.2g}")
             wilcoxon = "-" if t.p_wilcoxon is None else f"{t.p_wilcoxon:.2g}"

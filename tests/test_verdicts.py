@@ -1,6 +1,8 @@
 """Verdicts follow from numbers: states, intervals, power and paired tests, by hand and by simulation."""
 
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from made_seeds import seeds
 from scipy import stats
 
+from fcamlib.tables import paired_table
 from fcamlib.verdicts import (
     Criterion,
     bimodality,
@@ -216,6 +219,9 @@ def test_paired_tests_take_the_folds_that_both_methods_have() -> None:
     found = paired_test(rows, "accuracy", "hybrid", "soft")
     # Ten bags a repeat, five a fold; means of the repeats 0.125.
     assert found == corrected_t_test(np.array([0.25, 0, -0.25, 0.5]), 5 / 5, np.array([0.125, 0.125]))
+    unknown: Any = SimpleNamespace(config=SimpleNamespace(repeats=2, methods=()), summary={"title": ""}, folder=Path())
+    unknown.history = rows.assign(auc=np.nan)  # of folds of one bag each
+    assert paired_table([unknown], "auc").empty and len(paired_table([unknown])) == 1
     rows.loc[(rows["method"] == "hybrid") & (rows["fold"] == 0), "accuracy"] = None
     assert paired_test(rows, "accuracy", "hybrid", "soft").difference == pytest.approx(0.25)
     many = pd.concat([rows.assign(repeat=rows["repeat"] + 2 * number, fold=rows["fold"]) for number in range(3)])

@@ -105,7 +105,7 @@ def crossval_accuracy(histories: Mapping[str, pd.DataFrame]) -> PageFigure:
         ax.tick_params(axis="x", labelsize=NOTE_SIZE - 0.5)
         ax.set_xlim(-0.6, len(looks) - 0.4)
         num_bags = int(history.drop_duplicates(["repeat", "fold"]).groupby("repeat")["n"].sum().max())
-        ax.set_title(f"{title} (n = {num_bags} bags)", parse_math=False)
+        ax.set_title(textwrap.fill(f"{title} (n = {num_bags} bags)", 62 // across), parse_math=False)
         ax.grid(axis="x", visible=False)
     for ax in axes[::across]:
         ax.set_ylabel("accuracy")

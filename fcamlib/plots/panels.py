@@ -127,9 +127,9 @@ def draw_panel(
             beside = SHIFT * (turn - (len(looks) - 1) / 2) if crowded else 0.0
             places = places * (high / low) ** beside if "x" in log else places + beside * (high - low)
             shown = _spread(np.log(places) if "x" in log else places, turn / len(looks))
-            line: Any = look.linestyle if dense or theory is None else ""
-            mean: Any = {"ls": line, "marker": look.marker, "markevery": shown, "ms": 5.5, "gid": f"mean-{name}"}
-            _draw_curve(ax, places, seeds, seed_band(seeds, shares), look.color, mean, dense)
+            line: Any = {"c": look.color, "ls": look.linestyle if dense or theory is None else ""}
+            line |= {"marker": look.marker, "markevery": shown, "ms": 5.5}
+            _draw_curve(ax, places, seeds, seed_band(seeds, shares), name, line, dense)
         if theory is not None:
             form = theory[theory[hue] == value].sort_values(x)
             thin: Any = {"c": INK, "lw": 0.8, "ls": THIN, "zorder": 4}
@@ -151,19 +151,10 @@ def by_seed(part: pd.DataFrame, x: str, measure: str) -> tuple[Float[np.ndarray,
     return table.columns.to_numpy(dtype=np.float64), table.to_numpy(dtype=np.float64)
 
 
-def _draw_curve(
-    ax: Axes,
-    x: Float[np.ndarray, " T"],
-    seeds: Float[np.ndarray, "R T"],
-    band: Float[np.ndarray, "3 T"],
-    color: str,
-    mean: dict[str, Any],
-    dense: bool,
-) -> None:
+def _draw_curve(ax: Axes, x: Any, seeds: Any, band: Any, name: str, line: dict[str, Any], dense: bool) -> None:
     """Draw the mean, its interval if there are several seeds, and few seeds as dots if the mean has markers."""
-    value, low, high = band
-    name, shown = mean["gid"].removeprefix("mean-"), mean["markevery"]
-    ax.plot(x, value, c=color, **mean)
+    (mean, low, high), color, shown = band, line["c"], line["markevery"]
+    ax.plot(x, mean, gid=f"mean-{name}", **line)
     if len(seeds) > 1 and dense:
         ax.fill_between(x, low, high, color=color, alpha=0.16, lw=0, gid=f"band-{name}")
     elif len(seeds) > 1:

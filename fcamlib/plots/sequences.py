@@ -76,7 +76,8 @@ def _draw_bars(ax: Axes, weights: Mapping[str, Float[np.ndarray, " M"]], mask: B
     _shade(ax, mask)
     ax.set(ylim=(0, 1), yticks=[0, 1])
     ax.set_ylabel("$a$", rotation=0)
-    ax.set_xticks(range(len(mask)), [str(number + 1) for number in range(len(mask))])
+    numbers = range(1, len(mask) + 1, 1 + len(mask) // 20)  # that fit beside each other
+    ax.set_xticks([number - 1 for number in numbers], [str(number) for number in numbers])
 
 
 def _shade(ax: Axes, mask: Bool[np.ndarray, " M"]) -> None:
@@ -126,7 +127,8 @@ def word_attention(picture: ArrayLike | None, boxes: ArrayLike, examples: Mappin
             _draw_picture(ax, image, frames)
             _draw_attention(ax, example.alpha[start + column], style_of(name).color)
             weight = "bold" if example.names_category[start + column] else "normal"
-            ax.set_title(word, fontsize=NOTE_SIZE, fontweight=weight, parse_math=False, pad=3)
+            size = NOTE_SIZE * 12 / max(12, len(word))  # of the next word's panel nothing is covered
+            ax.set_title(word, fontsize=size, fontweight=weight, parse_math=False, pad=3)
     note = "Frames mark the objects. The number is the largest weight; its cell is outlined."
     fig.text(LEFT / PAGE_WIDTH, 0.12 / height, note, fontsize=NOTE_SIZE)
     return fig

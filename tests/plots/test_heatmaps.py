@@ -143,9 +143,10 @@ def test_folds_are_weighted_by_their_bags_and_each_method_has_its_column(outside
         for repeat in range(2)
         for fold in range(2)
     ]
-    fig = plots.crossval_accuracy({"b": pd.DataFrame(rows), "$\\frac 漢": pd.DataFrame(rows[:8])})
+    long = "a_file_of_a_long_name"
+    fig = plots.crossval_accuracy({long: pd.DataFrame(rows), "$\\frac 漢": pd.DataFrame(rows[:8])})
     first, second = fig.axes
-    assert [ax.get_title() for ax in (first, second)] == ["$\\frac 漢 (n = 7 bags)", "b (n = 7 bags)"]
+    assert [ax.get_title() for ax in (first, second)] == ["$\\frac 漢 (n = 7 bags)", f"{long} (n = 7\nbags)"]
     assert [label.get_text() for label in second.get_xticklabels()] == ["SA", "EM", "hybrid", "ABMIL"]
     for column, value in enumerate((0.4, 0.2, 0.3, 0.1)):
         repeats, mean = second.lines[2 * column], second.lines[2 * column + 1]

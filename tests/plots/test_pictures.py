@@ -158,6 +158,8 @@ def test_each_series_is_drawn_whole_with_its_weights_below() -> None:
         assert np.array_equal(np.round(middle), [[0, 1, 2]] * 2), "a bar stands outside its window"
     titles = [fig.axes[place].get_title(loc="left") for place in (0, 2)]
     assert titles == ["label: sleep; right: SA", "label: wake; right: HA"]
+    many: Any = {"segments": np.zeros((2, 119, 1, 5)), "foreground": np.zeros((2, 119), dtype=bool)}
+    assert_legible(plots.series_attention(**some_series(**many, alpha={"soft": np.full((2, 119), 1 / 119)})))
 
 
 def test_word_attention_shows_the_picture_and_each_word_with_its_box_and_its_cell() -> None:
@@ -179,7 +181,7 @@ def test_word_attention_shows_the_picture_and_each_word_with_its_box_and_its_cel
 
 
 def test_word_attention_wraps_long_captions_and_says_where_there_are_no_words() -> None:
-    words = [f"w{number}" for number in range(9)]
+    words = [f"w{number}" for number in range(7)] + ["Bahnhofsvorplatz", "Straßenbahnhaltestelle"]
     fig = plots.word_attention(
         None, np.zeros((0, 4)), {"soft": a_caption(words, list(range(9))), "hard": a_caption([], [])}
     )
