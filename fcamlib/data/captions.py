@@ -107,7 +107,7 @@ def caption_task(config: Scenes | Coco, seed: int, device: torch.device = featur
     else:
         official, test, categories = coco.coco_pictures(config.source)
         named = category_words(categories, config.words)
-        title = Path(config.source.partition(":")[2]).name or "COCO"  # a user's data are named by their folder
+        title = config.portable.source[5:] or "COCO"  # a user's data are named by their folder
         title += f" ({ENCODERS[config.features]} features)" if config.features else ""
     pictures = _splits(official, test, config, seed)
     counts = frequent_words((caption for picture in pictures["train"] for caption in picture.captions), config)
@@ -198,8 +198,8 @@ def _user_words(file: Path, categories: Sequence[str], own: Mapping[str, str]) -
     """Word -> category, from a user's YAML table of lists."""
     text, named = read_text(file, "words"), dict[str, str]()
     try:
-        (table,) = read_yaml(text)
-        if not isinstance(table, dict) or not all(isinstance(words, list) and words for words in table.values()):
+        table, *others = read_yaml(text) or [None]
+        if others or not isinstance(table, dict) or not all(isinstance(each, list) and each for each in table.values()):
             raise ValueError("write 'category: [word, word]' on each line")
         if unknown := sorted(table.keys() - {*categories, NONE}):
             raise ValueError(f"'{unknown[0][:100]}' is not a category of the data: known are {', '.join(categories)}")

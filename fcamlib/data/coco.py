@@ -153,22 +153,23 @@ def coco_pictures(source: str) -> tuple[list[CocoPicture], list[CocoPicture], tu
     if shared := {picture.image_id for picture in official} & {picture.image_id for picture in test}:
         fault = f"image id {min(shared)} is in both train2014 and val2014"
         raise DataError(f"dataset='{source}': {fault}: remove it from one.")
-    return official, test, tuple(categories.values())
+    return official, test, categories
 
 
-def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, str]]:
+def read_split(split: str, source: str) -> tuple[list[CocoPicture], tuple[str, ...]]:
     """The pictures of an official split and the category names, both by increasing id."""
     files = coco_files(source)
     words, boxes = (files[f"annotations/{kind}_{split}.json"] for kind in ("captions", "instances"))
     captioned, detected = _parsed(words, _CaptionsFile, source), _parsed(boxes, _InstancesFile, source)
     told = Counter[str]()
-    categories = {entry.id: entry.name for entry in sorted(detected.categories, key=lambda entry: entry.id)}
+    listed = sorted(detected.categories, key=lambda entry: entry.id)
+    names = tuple(dict.fromkeys(entry.name for entry in listed))  # two ids of one name are one category
     sizes = {entry.id: entry for entry in detected.images}
     pictures: dict[int, CocoPicture] = {}
     for entry in sorted(captioned.images, key=lambda entry: entry.id):
         size, file = sizes.get(entry.id, entry), files[split] / entry.file_name
         pictures[entry.id] = CocoPicture(entry.id, file, size.width, size.height)
-    shown = _add_objects(pictures, detected, {number: place for place, number in enumerate(categories)}, told)
+    shown = _add_objects(pictures, detected, {entry.id: names.index(entry.name) for entry in listed}, told)
     _add_captions(pictures, captioned, shown, told)
     found = [picture for picture in pictures.values() if picture.captions]
     told["pictures without a caption are left out"] = len(pictures) - len(found)
@@ -181,7 +182,7 @@ def read_split(split: str, source: str) -> tuple[list[CocoPicture], dict[int, st
     if missing := [str(picture.pixels) for picture in found if not os.path.isfile(str(picture.pixels))]:
         fault = f"{len(missing):,} of {len(found):,} pictures are missing; the first is '{missing[0]}'"
         raise DataError(f"dataset='{source}': {fault}: unpack {COCO_URLS[split]} again.")
-    return found, categories
+    return found, names
 
 
 def _add_objects(

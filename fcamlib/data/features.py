@@ -193,6 +193,7 @@ def _load(module: nn.Module, file: Path, name: str, prefix: str = "") -> str:
         state = load_file(file) if is_safe else torch.load(file, map_location="cpu", weights_only=True)
         tensors = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
         module.load_state_dict(tensors, assign=True)
+        module.float()  # the file may hold another type
     except Exception as error:  # torch's reader can raise anything for a file that is not a pickle
         reason = " ".join(str(error).split())[:200]
         if "weights_only" in str(error):  # torch advises to unpickle

@@ -31,7 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fcamlib.config.sources import source_path
 from fcamlib.data import SPLITS
-from fcamlib.errors import DataError
+from fcamlib.errors import DataError, shown
 
 REMEMBERED = 1 << 20  # bytes above which a hash is cached
 SETTLED = 2.0  # seconds after which a changed file has a different time on every file system
@@ -104,7 +104,7 @@ def files_below(root: Path) -> list[Path]:
             folders.clear()
             continue
         seen.add((place.st_dev, place.st_ino))
-        folders[:] = [folder for folder in folders if not folder.startswith(".")]
+        folders[:] = sorted(name for name in folders if not name.startswith("."))  # which of two links is followed
         found += [(parent, name) for name in names if not name.startswith(".")]
     return [Path(parent, name) for parent, name in sorted(found)]
 
@@ -131,7 +131,7 @@ def read_text(file: Path, owner: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        fault = f"line {line} of '{file}' is not UTF-8 text (byte 0x{content[error.start]:02x})"
+        fault = f"line {line} of '{file}' is not UTF-8 text (byte 0x{error.object[error.start]:02x})"
         raise DataError(f"{owner}: {fault}: save the file as UTF-8.") from None
 
 
@@ -151,7 +151,7 @@ def json_fault(error: ValidationError) -> str:
         return f"it is not JSON ({fault['ctx']['error']})"
     if fault["type"] == "value_error":
         return fault["msg"].removeprefix("Value error, ")
-    place = ".".join(str(part) for part in fault["loc"] if part not in ("str", "int"))[:100]  # parts of a union
+    place = shown(".".join(str(part) for part in fault["loc"] if part not in ("str", "int")), 100)  # parts of a union
     return f"field {place}: {fault['msg'][0].lower()}{fault['msg'][1:]}" if place else "it is not a JSON object"
 
 
@@ -209,7 +209,7 @@ def load(source: str, allowed: Iterable[str]) -> Arrays:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())[:200] or type(error).__name__
         reason = "it holds Python objects, which are not read" if "pickle" in reason else reason
         raise DataError(f"dataset='{source}': '{path}' cannot be read ({reason}): write it with numpy.savez.") from None
-    if unknown := [name[:100] for name in arrays if name not in allowed]:
+    if unknown := [shown(name, 100) for name in arrays if name not in allowed]:
         raise DataError(f"dataset='{source}' holds an unknown array '{unknown[0]}': allowed are {', '.join(allowed)}.")
     return arrays
 
@@ -262,10 +262,11 @@ def _converted(array: np.ndarray, kind: str) -> tuple[np.ndarray, NDArray[np.boo
 
 def class_labels(array: np.ndarray, source: str) -> tuple[Int64[np.ndarray, " n"], tuple[str, ...]]:
     """Checked labels -> class of each instance and the names of the classes, sorted."""
-    names, label = np.unique(array, return_inverse=True)
+    values, label = np.unique(array, return_inverse=True)
+    names = tuple(map(str, values))
     if len(names) < 2:
-        raise DataError(f"dataset='{source}': 'label' names only one class ({names[0]}): give at least two.")
-    return label.astype(np.int64), tuple(map(str, names))
+        raise DataError(f"dataset='{source}': 'label' names only one class ({shown(names[0])}): give at least two.")
+    return label.astype(np.int64), names
 
 
 def required(split: np.ndarray, label: Int64[np.ndarray, " n"], names: Sequence[str], source: str) -> np.ndarray:
@@ -273,7 +274,7 @@ def required(split: np.ndarray, label: Int64[np.ndarray, " n"], names: Sequence[
     if missing := set(SPLITS) - set(split.tolist()):
         raise DataError(f"dataset='{source}': no instance is left for {min(missing)}: give more, or other splits.")
     if unseen := set(label.tolist()) - set(label[split == "train"].tolist()):
-        fault = f"class '{names[min(unseen)][:200]}' has no training instance"
+        fault = f"class '{shown(names[min(unseen)])}' has no training instance"
         raise DataError(f"dataset='{source}': {fault}: give it some, or leave the class out.")
     return split
 

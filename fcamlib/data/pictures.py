@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -60,13 +61,9 @@ class Pictures:
         return {"train": is_train & ~validation, "validation": validation, "test": ~is_train}
 
 
+@lru_cache(maxsize=2)
 def load_pictures(source: str, image_size: int, fingerprint: str = "") -> Pictures:
     """The base pictures of `source`, those of a folder resized to `image_size`; kept until another `fingerprint`."""
-    return _loaded(source, image_size, fingerprint)
-
-
-@lru_cache(maxsize=2)
-def _loaded(source: str, image_size: int, fingerprint: str) -> Pictures:
     if source.startswith("folder:"):
         return _folder(source, image_size)
     pictures = _digits() if source == "digits" else _cifar(source)
@@ -179,13 +176,11 @@ def _unpack(cifar: Cifar, root: Path) -> None:
         raise DataError(f"'{archive}' is not the official archive (sha256 {cifar.sha256}): remove it.")
     download(cifar.url, archive, cifar.sha256)
     (root / cifar.folder).mkdir(exist_ok=True)
-    with tarfile.open(archive) as tar:
+    with tarfile.open(archive) as tar, TemporaryDirectory(prefix=".", dir=root) as part:  # others may unpack as well
         for name in cifar.files:
-            content = tar.extractfile(f"{cifar.folder}/{name}")
-            assert content is not None, "the archive's checksum agrees"
-            part = root / cifar.folder / f".{name}.part"
-            part.write_bytes(content.read())
-            part.replace(root / cifar.folder / name)
+            file = Path(part, name)
+            file.write_bytes(tar.extractfile(f"{cifar.folder}/{name}").read())  # type: ignore[union-attr]
+            file.replace(root / cifar.folder / name)
 
 
 def _folder(source: str, image_size: int) -> Pictures:

@@ -30,10 +30,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, Field, StrictInt, StrictStr, ValidationError, model_validator
 
-from fcamlib.config.sources import source_path
+from fcamlib.config.sources import portable_source, source_path
 from fcamlib.data import SPLITS
 from fcamlib.data.files import download, json_fault, read_json, read_text, required
-from fcamlib.errors import DataError
+from fcamlib.errors import DataError, shown
 
 log = logging.getLogger(__name__)
 HELD_OUT = 0.1  # share of each class for validation, and for test, if the source has no such posts
@@ -76,18 +76,15 @@ class Corpus(NamedTuple):
 
 
 def post_files(task: Any) -> dict[str, Path]:
-    """The files of a text task; a single file counts by its content alone."""
-    if task.kind == "hatexplain":
-        return hatexplain_files(task.source)
-    files = jsonl_files(task.source)
-    return files if len(files) > 1 else dict(zip([""], files.values(), strict=True))
+    """The files of a text task by name."""
+    return (hatexplain_files if task.kind == "hatexplain" else jsonl_files)(task.source)
 
 
 def jsonl_files(source: str) -> dict[str, Path]:
-    """The files of a `text:PATH` source by name; other .jsonl files in the folder are reported in the log."""
+    """The files of a folder by name, or a single file, whose name does not count; unknown .jsonl files are logged."""
     path = source_path(source)
     if not path.is_dir():
-        return {path.name: path}
+        return {"": path}
     names = [f"{split}.jsonl" for split in SPLITS]
     files = {name: path / name for name in names if (path / name).is_file()}
     if missing := {"train.jsonl", "test.jsonl"} - files.keys():
@@ -118,7 +115,7 @@ def jsonl_corpus(source: str) -> Corpus:
         raise DataError(f"dataset='{source}': the posts have fewer than two classes: give at least two.")
     label = np.array([names.index(str(post.label)) for post in posts])
     required(np.array([post.split for post in posts]), label, names, source)
-    return Corpus(posts, tuple(names), Path(source.removeprefix("text:")).name.removesuffix(".jsonl"))
+    return Corpus(posts, tuple(names), portable_source(source)[5:].removesuffix(".jsonl"))
 
 
 def _posts(file: Path, source: str, in_folder: bool) -> list[Post]:
@@ -215,7 +212,7 @@ def _fault(entries: dict[str, Entry], divisions: dict[str, list[str]]) -> str:
     """The first fault, or ""."""
     for number, entry in entries.items():
         if odd := [len(mask) for mask in entry.rationales if len(mask) != len(entry.post_tokens)]:
-            return f"post '{number[:50]}': a rationale has {odd[0]} entries for {len(entry.post_tokens)} tokens"
+            return f"post '{shown(number, 50)}': a rationale has {odd[0]} entries for {len(entry.post_tokens)} tokens"
     members = {name: {number for number in divisions.get(name, ()) if number in entries} for name in SPLIT_SIZES}
     sizes, total = {name: len(numbers) for name, numbers in members.items()}, len(set().union(*members.values()))
     if sizes != SPLIT_SIZES or total != sum(SPLIT_SIZES.values()) or len(entries) not in (NUM_POSTS, total):

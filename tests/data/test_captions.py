@@ -19,7 +19,8 @@ from fcamlib.data.coco import cropped_box
 from fcamlib.errors import DataError
 
 Json = dict[str, Any]
-CATEGORIES = [{"id": 18, "name": "dog"}, {"id": 1, "name": "person"}, {"id": 17, "name": "cat"}]
+NAMES = {18: "dog", 1: "person", 17: "cat", 90: "dog"}  # some exports have two ids of one name
+CATEGORIES = [{"id": number, "name": name} for number, name in NAMES.items()]
 SMALL = {"num_validation": 2, "image_size": 32, "min_count": 1}
 IDS = {"train2014": (40, 7, 23, 9, 58), "val2014": (61, 3)}
 
@@ -33,7 +34,7 @@ class Layout:
         for split, ids in IDS.items():
             texts = [(number, text) for number in ids for text in (f"A dog, number {number}.", "The man's dog runs")]
             said = [{"id": n, "image_id": i, "caption": t} for n, (i, t) in enumerate(texts)]
-            boxes = [box(n, number, 18, [20, 10, 30, 20]) for n, number in enumerate(ids)]
+            boxes = [box(n, number, 18 if number < 50 else 90, [20, 10, 30, 20]) for n, number in enumerate(ids)]
             shown = [[picture(number, split) for number in ids] for _ in range(2)]
             self.files[f"captions_{split}"] = {"images": shown[0], "annotations": said}
             self.files[f"instances_{split}"] = {"images": shown[1], "annotations": boxes, "categories": CATEGORIES}
@@ -288,8 +289,6 @@ pizza, donut, cake, chair, couch, potted plant, bed, dining table, toilet, tv, l
 phone, microwave, oven, toaster, sink, refrigerator, book, clock, vase, scissors, teddy bear, hair drier, toothbrush
 """
 COCO_ALL = tuple(" ".join(name.split()) for name in COCO.split(","))
-
-
 PETS = ("cat", "dog")
 
 
@@ -330,6 +329,7 @@ def test_words_name_categories_of_the_data(
         ("dog: []\n", r"write 'category: \[word, word\]' on each line"),
         ("cat: [tom]\ndog:\n  - hound\n  - two words\n", r"field 'dog': 'two words' is not a single lower-case"),
         ("dog: &a [*a]\n", r"aliases"),
+        ("# only a comment", r"write 'category: \[word, word\]' on each line"),
         ("", r"words: the file .* is empty"),
     ],
 )

@@ -69,6 +69,11 @@ def test_names_count_in_a_fingerprint_and_odd_files_are_one_sentence(tmp_path: P
     (tmp_path / "a").write_bytes(b"1")
     assert fingerprint({"x": tmp_path / "a"}) == sha256(f"{sha256(b'1')}  x\n".encode())
     assert fingerprint({"x": tmp_path / "a"}) != fingerprint({"y": tmp_path / "a"})
+    for first, second in ("ab", "cd", "ef", "gh"):  # a place linked twice counts once, under the first name
+        (tmp_path / "links" / second).mkdir(parents=True)
+        (tmp_path / "links" / first).symlink_to(second)
+        (tmp_path / "links" / first / "1").touch()
+    assert [str(file)[-3:] for file in files_below(tmp_path / "links")] == ["a/1", "c/1", "e/1", "g/1"]
     os.mkfifo(tmp_path / "pipe")
     none = r"none' cannot be read \(No such file or directory\): "
     with pytest.raises(DataError, match=r"pipe' cannot be read \(it is not a regular file\): repair it, remove it, or"):

@@ -38,8 +38,6 @@ DRAWS: list[tuple[Any, Any, str]] = [
     (orthogonal_task, Orthogonal(num_backgrounds=0, num_classes=7, **SIZES), "86a280182b1e6c56"),
     (caption_task, Scenes(**SIZES), "5462e31efaf2183a"),
 ]
-
-
 P_VALUE = 0.001  # fixed seeds: a correct draw passes every time
 
 

@@ -93,7 +93,7 @@ def test_labels_and_rationales_by_rule(
 
 Change = Callable[[Json, Json], Any]
 FAULTS: list[tuple[Change, str]] = [
-    (lambda posts, _: posts["b"].pop("post_tokens"), r"dataset.json': field b.post_tokens: field required"),
+    (lambda posts, _: posts.update({"x\ny": {}}), r"dataset.json': field x\\ny.post_tokens: field required"),
     (lambda posts, _: posts["b"].update(rationales=[[0, 1, 1]]), r"post 'b': a rationale has 3 entries for 4 tokens"),
     (lambda posts, _: posts.pop("g"), r"holds 7 posts, of which .* names 6 different ones, .* 'test': 1} instead"),
     (lambda _, divisions: divisions["val"].__setitem__(0, "a"), r"divisions.json names 6 different ones"),

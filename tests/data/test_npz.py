@@ -61,7 +61,7 @@ FAULTS: list[tuple[str, Arrays, str]] = [
     # of folds, before the first is trained
     ("bags", {"fold": np.zeros((2, 19), dtype=int)}, r"but \(repeats = 2, bags = 20\) is needed"),
     ("bags", {"fold": np.arange(20) % 3 * 2}, "'fold' of repeat 0 holds 0, 2, 4: number the folds 0, 1, 2"),
-    ("bags", {"label": np.arange(20) // 4 == 0, "fold": np.arange(20) // 4}, "class 'True' has no training instance"),
+    ("bags", {"label": at(0, "\n", 20), "fold": np.arange(20) // 4}, r"class '\\n' has no training instance"),
     # of truth
     ("bags", {"foreground": np.full(60, "False")}, "'foreground' holds <U5: give True and False, or 0 and 1"),
     ("bags", {"foreground": at(3, 0.05, 60)}, r"'foreground' is 0.05 at \[3\]"),
@@ -69,7 +69,7 @@ FAULTS: list[tuple[str, Arrays, str]] = [
     ("bags", {"label": None}, r"has no array 'label': add it, \(bags\), whole numbers or names"),
     ("series", {"label": np.arange(19) % 2}, r"'label' has shape \(19,\), but \(n = 20\) is needed"),
     ("series", {"label": at(3, 0.5, 20)}, r"'label' is 0.5 at \[3\] \(1 such\): give whole numbers or names"),
-    ("series", {"label": np.ones(20, dtype=int)}, r"'label' names only one class \(1\): give at least two"),
+    ("series", {"label": np.full(20, "a\n")}, r"'label' names only one class \(a\\n\): give at least two"),
     ("series", {"label": np.array([0xD800, 65] * 10, "<u4").view("<U1")}, r"cannot be read \(.*surrogates not allowed"),
     ("series", {"label": np.array([{}] * 20)}, "holds Python objects, which are not read"),
     # of series, lengths and splits
@@ -79,7 +79,7 @@ FAULTS: list[tuple[str, Arrays, str]] = [
     ("series", {"split": np.array(["train", "dev"] * 10)}, r"'split' is 'dev' at \[1\] \(10 such\): give train"),
     ("series", {"split": np.arange(20) % 2}, "no instance is left for test: give more, or other splits"),
     ("series", {"split": np.where(np.arange(20) % 2, 2, np.arange(20) % 4 // 2)}, "class '1' has no training instance"),
-    ("series", {"colour": np.zeros(20)}, "holds an unknown array 'colour': allowed are series, foreground, label"),
+    ("series", {"a\nb": np.zeros(20)}, r"holds an unknown array 'a\\nb': allowed are series, foreground, label"),
 ]
 
 

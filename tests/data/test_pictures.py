@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty data folder; nothing is remembered from other tests."""
     monkeypatch.setattr("platformdirs.user_cache_path", lambda name: tmp_path / "cache" / name)
     monkeypatch.setenv("FCAM_DATA", str(tmp_path / "data"))
-    pictures._loaded.cache_clear()
+    load_pictures.cache_clear()
     return tmp_path / "data"
 
 
@@ -66,7 +67,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def check_values() -> None:
     """Every value stands at its position in the record."""
-    pictures._loaded.cache_clear()
+    load_pictures.cache_clear()
     found = load_pictures("cifar10", 32)
     row, column, channel = np.meshgrid(np.arange(32), np.arange(32), np.arange(3), indexing="ij")
     position = 1024 * channel + 32 * row + column  # (32, 32, 3)
@@ -90,6 +91,8 @@ def test_unpacked_files_are_read_without_an_archive(archive: Path, data: Path) -
 
 
 def test_the_archive_is_downloaded_once_and_repairs_what_is_damaged(archive: Path, data: Path) -> None:
+    with ThreadPoolExecutor() as pool:  # several runs begin at once
+        list(pool.map(pictures._cifar, ["cifar10"] * 8))
     check_values()
     folder = data / "cifar-10-batches-bin"
     assert {path.name for path in folder.iterdir()} == set(CONTENT)
@@ -178,9 +181,7 @@ def test_folder_is_read_as_it_lies(folder: Path) -> None:
         background = data.bank.values[data.segments[~data.foreground].long()]
         assert torch.equal(background, torch.tensor(COLOURS["cow"], dtype=torch.uint8).expand_as(background))
     assert [len(set(data.segments.flatten().tolist())) for data in drawn.splits.values()] == [9, 3, 6]
-    Image.new("RGB", (9, 6)).save(
-        folder / "train" / "cow" / "2.png"
-    )  # drawn in one process before and after the change
+    Image.new("RGB", (9, 6)).save(folder / "train" / "cow" / "2.png")  # of one process, before and after the change
     assert not torch.equal(folder_task(folder, image_size=6, fingerprint="other").bank.values, drawn.bank.values)
 
 
@@ -193,7 +194,7 @@ def test_names_with_a_dot_are_no_data_and_other_files_are_named(folder: Path, ca
     (folder / "train" / "ant" / "x.gif").touch()
     (folder / "train" / "loose.png").touch()
     (folder / "train" / "cow" / "loop").symlink_to(folder / "train")
-    pictures._loaded.cache_clear()
+    load_pictures.cache_clear()
     after = load_pictures(f"folder:{folder}", 6)
     assert after.class_names == before.class_names and np.array_equal(after.values, before.values)
     assert "loose.png' and 1 more files are not pictures of a class and are ignored" in caplog.text

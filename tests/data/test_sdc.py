@@ -83,10 +83,7 @@ def test_trimmed_drops_only_what_is_padding_everywhere(data: SDCData) -> None:
     [
         ({"segments": SEGMENTS + 1}, "outside the bank"),
         ({"segments": SEGMENTS - 1}, "outside the bank"),
-        (
-            {"segments": SEGMENTS[:0], "label": SEGMENTS[:0, 0], "foreground": SEGMENTS[:0] > 0},
-            "need one row .* at least",
-        ),
+        ({"segments": SEGMENTS[:0], "label": SEGMENTS[:0, 0], "foreground": SEGMENTS[:0] > 0}, "need one .* at least"),
         ({"mask": torch.tensor([[True] * 3, [False] * 3])}, "every row of mask needs at least one True"),
     ],
 )

@@ -87,10 +87,8 @@ def test_splits_are_held_out_in_each_class_or_named_by_a_field(tmp_path: Path) -
         assert [len(of_split(corpus, split)) for split in ("train", "validation", "test")] == sizes
         assert sorted(str(post.label) for post in of_split(corpus, "validation")) == ["-4", "-4", "0", "0"]
         assert [post.tokens for post in corpus.posts][:40] == [line["tokens"] for line in lines]  # each once
-    assert {str(post.label) for post in of_split(drawn, "test")} == {"-4", "0"} and (drawn.title, held_out.title) == (
-        "all",
-        "posts.v2",
-    )
+    assert {str(post.label) for post in of_split(drawn, "test")} == {"-4", "0"}
+    assert (drawn.title, held_out.title) == ("all", "posts.v2")
     splits = ["test", "train", "train", "validation"] * 10
     put(tmp_path, named=[line | {"split": split} for line, split in zip(lines, splits, strict=True)])
     named = jsonl_corpus(f"text:{tmp_path}/named.jsonl")
@@ -115,7 +113,7 @@ def test_splits_are_held_out_in_each_class_or_named_by_a_field(tmp_path: Path) -
 def test_a_wrong_line_is_one_sentence(tmp_path: Path, line: bytes, message: str) -> None:
     source = put(tmp_path, train=TRAIN, validation=TEST, test=TEST)
     first, *rest = (tmp_path / "train.jsonl").read_bytes().splitlines()
-    (tmp_path / "train.jsonl").write_bytes(b"\n".join([first, line, *rest]))
+    (tmp_path / "train.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\n".join([first, line, *rest]))
     with pytest.raises(DataError, match=message) as caught:
         jsonl_corpus(source)
     assert "\n" not in str(caught.value)
