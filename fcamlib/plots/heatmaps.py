@@ -39,12 +39,19 @@ GAIN_COLORS = LinearSegmentedColormap.from_list("gain", ["#d98c66", "#efcbb8", C
 
 
 def _cells(ax: Axes, values: Float[np.ndarray, "R C"], texts: Any, colors: Any, scale: Normalize) -> None:
-    """Draw one heatmap of unit cells, first row at the bottom, with a text in each."""
+    """Draw one heatmap of unit cells, first row at the top, with a text in each."""
+    import seaborn  # takes a second to import, and no other figure needs it
+
     size = NOTE_SIZE - (1 if values.shape[1] > 4 else 0) if any("\n" in text for text in np.ravel(texts)) else BODY_SIZE
-    ax.pcolormesh(values, cmap=colors, norm=scale, linewidth=0.5, edgecolor="#e3e6ea")
-    for (row, column), value in np.ndenumerate(values):
-        ink = CARD if colors is SHARE_COLORS and value >= DARK_CELL else INK
-        ax.text(column + 0.5, row + 0.5, texts[row][column], color=ink, size=size, ha="center", va="center")
+    seaborn.heatmap(
+        values, annot=np.asarray(texts), fmt="", cmap=colors, norm=scale, vmin=scale.vmin, vmax=scale.vmax, cbar=False,
+        linewidths=0.5, linecolor="#e3e6ea", annot_kws={"size": size, "color": INK}, ax=ax,
+    )  # fmt: skip
+    if colors is SHARE_COLORS:
+        for text, value in zip(ax.texts, values[~np.isnan(values)], strict=True):
+            text.set_color(CARD if value >= DARK_CELL else INK)
+    for row, column in np.argwhere(np.isnan(values)):  # seaborn writes nothing there
+        ax.text(column + 0.5, row + 0.5, texts[row][column], color=INK, size=size, ha="center", va="center")
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0, rotation=0)
     ax.grid(False)
@@ -60,6 +67,7 @@ def _plane(ax: Axes, percent: Float[np.ndarray, "A S"]) -> None:
     bins = len(percent)
     texts = [[cell_text(float(value)) for value in row] for row in percent.T]
     _cells(ax, percent.T, texts, SHARE_COLORS, SHARE_SCALE)
+    ax.invert_yaxis()
     outline = Rectangle((bins - 1, bins - 1), 1, 1, fill=False, ec=INK, lw=2.0, zorder=4, clip_on=False)
     outline.set(path_effects=[withStroke(linewidth=4.0, foreground=CARD)], gid="saif-cell")
     ax.add_patch(outline)
@@ -145,7 +153,6 @@ def gain_heatmap(frame: pd.DataFrame) -> PageFigure:
             for name in (metric, "text")
         )
         _cells(ax, values.astype(np.float64), texts, GAIN_COLORS, scale)
-        ax.invert_yaxis()
         ax.set_title(heading)
         ax.set_ylabel("focus network")
         names = ["\n:".join(name.rsplit(":", 1)) if name.count(":") > 1 else name for name in columns]
