@@ -170,10 +170,12 @@ def require_memory(num_bytes: int, what: str, remedy: str) -> None:
 def download(url: str, target: Path, sha256: str) -> None:
     """Download the file at `url` to `target`, which appears only complete and verified, with a bar on a terminal.
 
-    `sha256` may be its first digits. One process downloads while others wait.
+    `sha256` may be its first digits. One process downloads while others wait; a file that is there is not touched.
     """
     from torch.hub import download_url_to_file
 
+    if target.is_file():  # needs no lock: its folder may be read-only
+        return
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(target.with_name(f".{target.name}.lock")), contextlib.ExitStack() as stack:
