@@ -76,7 +76,7 @@ def all_tasks(folder: Path) -> list[Task]:
     missing = [
         Task(title, book, "not run", command, {claim: [] for claim in names})
         for title, book, command, names in TABLES["paper"]
-        if not any(task.title.startswith(title) for task in judged)
+        if not any({*title.split(", ")} <= {*task.title.split(", ")} and {*names} & {*task.criteria} for task in judged)
     ]
     judged = [task for task in judged if task.criteria]  # a control may have only some paradigms
     return sorted(judged, key=lambda task: task.kept != "live") + missing

@@ -93,11 +93,15 @@ def test_of_a_task_that_is_recorded_and_live_the_recorded_runs_count(
     for here, run in zip(live, digits, strict=False):
         here.__dict__.update(config=run.config, summary=run.summary, history=run.history)
     assert task_of(live).kept == "live"
-    monkeypatch.setattr(ledger, "recorded_tasks", lambda: [task for task in recorded if task.title == DIGITS])
+    sweep = ledger.Task("CIFAR-10, m = 20, 10,000 mosaics, fixed focus", ledger.FIXED, "recorded", "", {"I1": []})
+    monkeypatch.setattr(ledger, "recorded_tasks", lambda: [*(t for t in recorded if t.title == DIGITS), sweep])
     monkeypatch.setattr(store, "get_all", lambda configs, recorded: live)
     monkeypatch.setattr(store, "get", lambda config: None)
     monkeypatch.setattr(ledger, "sweep_tasks", lambda sweeps: [])
-    (task,) = (task for task in ledger.all_tasks(ROOT / "notebooks") if task.title == DIGITS)
+    tasks = {task.title: task for task in ledger.all_tasks(ROOT / "notebooks")}
+    assert tasks["CIFAR-10, m = 20"].kept == "not run", "fixed focus is another task"
+    assert "CIFAR-10, fixed focus" not in tasks and "CIFAR-100, fixed focus" in tasks
+    task = tasks[DIGITS]
     assert (task.kept, task.seeds, len(task.results)) == ("recorded", str(len(digits) // 4), len(digits))
     assert len(task.criteria["H1"][0].values) == len(digits) // 4
 
