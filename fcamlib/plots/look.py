@@ -136,10 +136,7 @@ def save(fig: Figure, name: str, folder: str | os.PathLike[str], provenance: Map
     """
     if NAME_PATTERN.fullmatch(name) is None:
         raise UserError(f"name is {name!r}: use lower-case letters, digits, hyphens and underscores.")
-    try:
-        record = json.dumps(dict(provenance), indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"provenance is not valid JSON ({error}): use strings, finite numbers, lists.") from error
+    record = json.dumps(dict(provenance), indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
     contents = {
         "png": rendered(fig, "png", {"Software": None}),
         "svg": rendered(fig, "svg", {"Creator": None, "Date": None, "Title": name}),
@@ -212,6 +209,8 @@ def _session(figure: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
             usual = parameters_of(path)
             injected = "\n".join(source for source in names.get("In", ()) if source.startswith("# Parameters"))
             wanted = [*usual, *re.findall(r"^(\w+) = ", injected, re.MULTILINE)]
-            values = {name: names[name] for name in wanted if name in names}
+            given = {name: names[name] for name in wanted if name in names}
+            # As a cell would state them: ranges and arrays as lists, numpy's numbers as plain ones.
+            values = json.loads(json.dumps(given, default=lambda v: [*v] if np.iterable(v) else v.tolist()))
             return path.stem, values, {n: v for n, v in values.items() if n not in usual or str(v) != str(usual[n])}
     return "", {}, {}

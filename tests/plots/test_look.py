@@ -110,8 +110,6 @@ def test_saving_twice_and_drawing_anew_write_the_same_bytes(draw: Callable, tmp_
 def test_what_cannot_be_saved_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"name is '\.\./up': use lower-case letters"):
         plots.save(a_figure(), "../up", tmp_path, {})
-    with pytest.raises(UserError, match="provenance is not valid JSON"):
-        plots.save(a_figure(), "up", tmp_path, {"x": {1, 2}})
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match=r"^the figure 'tau' cannot be written into '.*file' \(.+\): set FCAM_FIGURES"):
         plots.save(a_figure(), "tau", tmp_path / "file", {})
@@ -134,7 +132,7 @@ def test_a_shown_figure_says_how_it_was_made_and_keeps_the_parameters_of_its_com
         summary = {"title": title, "provenance": {"commit": commit, "date": date}}
         (tmp_path / place / "summary.json").write_text(json.dumps(summary))
     results: list[Result[Any]] = [Result(tmp_path / place) for place in ("recorded/a", "recorded/b", "results/c")]
-    given = {"dataset": "folder:a b&c", "seeds": [0, 1], "num_segments": 9, "momentum": 0.5}
+    given = {"dataset": "folder:a b&c", "seeds": range(2), "num_segments": np.int64(9), "momentum": 0.5}
     session = SimpleNamespace(user_ns=given | {"In": ["", "# Parameters\nmomentum = 0.5\n"]})
     monkeypatch.setattr("IPython.core.getipython.get_ipython", lambda: session)
     monkeypatch.setattr("IPython.display.display", lambda shown, raw=False: displayed.append(shown))
@@ -151,5 +149,5 @@ def test_a_shown_figure_says_how_it_was_made_and_keeps_the_parameters_of_its_com
     assert note["text/html"].startswith("<details")
     assert f"&lt;one&gt;: recorded 2029-01-01 to 2029-02-01, commit {commits}. two: computed." in note["text/html"]
     record = json.loads((tmp_path / "figures" / "saif-over-tau.json").read_text())
-    assert record["rerun"] in note["text/plain"] and given.items() <= record["parameters"].items()
+    assert record["rerun"] in note["text/plain"] and (given | {"seeds": [0, 1]}).items() <= record["parameters"].items()
     assert "two: computed 2030-03-03, commit <code>ccccccc</code>" in plots.how_made(record, dated=True)
