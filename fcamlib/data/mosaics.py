@@ -13,12 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from jaxtyping import Bool
-from numpy.typing import NDArray
 
 from fcamlib.config.sources import portable_source
 from fcamlib.config.tasks import Mosaics, Orthogonal
 from fcamlib.data.pictures import TITLES, Pictures, load_pictures
-from fcamlib.data.sdc import Bank, SDCData, SDCTask, generators
+from fcamlib.data.sdc import Bank, Drawn, SDCData, SDCTask, generated, generators
 from fcamlib.errors import DataError
 
 
@@ -83,22 +82,11 @@ def orthogonal_task(config: Orthogonal, seed: int) -> SDCTask:
     every axis; a background segment is Gaussian on the last axis and zero on the others. Labels are uniform.
     The float64 bank holds, for each split, the foreground (one row per instance), then the background.
     """
-    parts = {split: _draw_orthogonal(config, count, generator) for split, count, generator in generators(config, seed)}
-    bank = Bank(torch.from_numpy(np.concatenate([values for values, _, _ in parts.values()])))
-    splits, first = {}, 0
-    for split, (values, label, rows) in parts.items():
-        segments = torch.from_numpy((first + rows).astype(np.int32))
-        foreground = torch.zeros(segments.shape, dtype=torch.bool)
-        foreground[:, 0] = True
-        splits[split] = SDCData(bank, segments, torch.from_numpy(label), foreground)
-        first += len(values)
-    return SDCTask(splits, tuple(map(str, range(config.num_classes))), "linear orthogonal task")
+    return generated(_draw_orthogonal, config, seed, map(str, range(config.num_classes)), "linear orthogonal task")
 
 
-def _draw_orthogonal(
-    config: Orthogonal, num_instances: int, generator: np.random.Generator
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of the bank, labels and segment indices of one split."""
+def _draw_orthogonal(config: Orthogonal, num_instances: int, generator: np.random.Generator) -> Drawn:
+    """One split: foreground in the first rows and places, then background."""
     classes, places = config.num_classes, config.num_segments - 1
     num_backgrounds = config.num_backgrounds or num_instances * places
     label = generator.integers(classes, size=num_instances)
@@ -109,5 +97,6 @@ def _draw_orthogonal(
     values[num_instances:, classes] = np.sqrt(config.background_variance) * generator.standard_normal(num_backgrounds)
     shape = (num_instances, places)
     chosen = generator.integers(num_backgrounds, size=shape) if config.num_backgrounds else np.arange(num_backgrounds)
-    background = num_instances + chosen.reshape(shape)
-    return values, label, np.concatenate([np.arange(num_instances)[:, None], background], axis=1)
+    rows = np.column_stack([np.arange(num_instances), num_instances + chosen.reshape(shape)])
+    is_foreground = rows < num_instances
+    return values, rows.ravel(), is_foreground.ravel(), np.full(num_instances, config.num_segments), label

@@ -17,6 +17,8 @@ from fcamlib.data import SPLITS
 from fcamlib.errors import DataError
 
 Item = TypeVar("Item")
+# Segments (N, ...); of each place the row among them and whether it is foreground; of each instance size and label.
+Drawn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 UNKNOWN = 0  # number of every word outside the vocabulary
 
 
@@ -176,6 +178,18 @@ def generators(config: Any, seed: int) -> Iterator[tuple[str, int, np.random.Gen
     """Yield the name, the number of instances and the generator of each split of generated data."""
     for number, split in enumerate(SPLITS):
         yield split, getattr(config, f"num_{split}"), np.random.default_rng([seed, number])
+
+
+def generated(draw: Callable[..., Drawn], config: Any, seed: int, names: Iterable[str], title: str) -> SDCTask:
+    """The task whose splits `draw(config, number of instances, generator)` returns, each with its own segments."""
+    parts, first = [], 0
+    for name, count, generator in generators(config, seed):
+        values, rows, *others = draw(config, count, generator)
+        parts.append((values, first + rows, *others, np.full(count, name)))
+        first += len(values)
+    values, rows, foreground, sizes, label, split = (np.concatenate(column) for column in zip(*parts, strict=True))
+    owner, bank = np.arange(len(label)).repeat(sizes), Bank(torch.from_numpy(values))
+    return SDCTask(by_split(bank, owner, foreground, label, split, rows), tuple(names), title)
 
 
 def drawn(items: Sequence[Item], number: int, seed: Sequence[int], what: str) -> list[Item]:

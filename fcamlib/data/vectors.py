@@ -15,9 +15,6 @@ The book's page on vectors explains the arrays of the files. Source of the gener
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -26,7 +23,7 @@ from numpy.typing import NDArray
 from fcamlib.config.sources import short_source
 from fcamlib.config.tasks import Bags, Series
 from fcamlib.data.files import Arrays, checked, class_labels, load, required, standardised, stratified
-from fcamlib.data.sdc import SPLITS, Bank, SDCTask, by_split, generators
+from fcamlib.data.sdc import SPLITS, Bank, Drawn, SDCTask, by_split, generated
 from fcamlib.errors import DataError
 
 AMPLITUDE = (0.8, 1.2)  # range of a waveform's root mean square
@@ -40,26 +37,20 @@ SERIES = {"series": "n channels time number", "foreground": "n time truth?"} | _
 WINDOWS = {"windows": "n M channels time number", "foreground": "n M truth?"} | _SPLIT
 BAGS = {"features": "N D number", "bag": "N whole", "label": "bags label"}
 BAGS |= {"fold": "repeats bags whole?", "foreground": "N truth?"}
-Drawn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # segments (N, ...), sizes (n), labels (n), truth (N)
 
 
 def series_task(config: Series, seed: int) -> SDCTask:
     """Train, validation and test series of `config`; `seed` draws `motifs` and has no effect on a file."""
-    return _generated(_draw_series, config, seed) if config.source == "motifs" else _series_of_file(config)
+    if config.source != "motifs":
+        return _series_of_file(config)
+    return generated(_draw_series, config, seed, map("motif {}".format, range(config.num_classes)), config.source)
 
 
 def bags_task(config: Bags, seed: int) -> SDCTask:
     """Train, validation and test bags of `config`; `seed` draws `clouds` and has no effect on a file."""
-    return _generated(_draw_bags, config, seed) if config.source == "clouds" else _bags_of_file(config)
-
-
-def _generated(draw: Callable[[Any, int, np.random.Generator], Drawn], config: Any, seed: int) -> SDCTask:
-    parts = {split: draw(config, count, generator) for split, count, generator in generators(config, seed)}
-    values, sizes, label, foreground = (np.concatenate(column) for column in zip(*parts.values(), strict=True))
-    split = np.repeat(list(parts), [len(part[1]) for part in parts.values()])
-    names = tuple(f"{config.source[:-1]} {number}" for number in range(config.num_classes))
-    owner, bank = np.arange(len(label)).repeat(sizes), Bank(torch.from_numpy(values))
-    return SDCTask(by_split(bank, owner, foreground, label, split), names, config.source)
+    if config.source != "clouds":
+        return _bags_of_file(config)
+    return generated(_draw_bags, config, seed, map("cloud {}".format, range(config.num_classes)), config.source)
 
 
 # --- time series ------------------------------------------------------------------------------------------------------
@@ -100,7 +91,7 @@ def _draw_series(config: Series, num_series: int, generator: np.random.Generator
         part = slice(start[series, segment], start[series, segment] + length // 2)
         windows[series, segment, :, part] += scale[series, segment] * shapes[held[series, segment]]
     segments = windows.astype(np.float32).reshape(-1, num_channels, length)
-    return segments, np.full(num_series, num_segments), label, is_motif.ravel()
+    return segments, np.arange(len(segments)), is_motif.ravel(), np.full(num_series, num_segments), label
 
 
 def _series_of_file(config: Series) -> SDCTask:
@@ -157,7 +148,7 @@ def _draw_bags(config: Bags, num_bags: int, generator: np.random.Generator) -> D
     cloud = np.where(foreground, label[bag], config.num_classes + generator.integers(config.num_classes, size=len(bag)))
     features = centres(2 * config.num_classes, config.num_features)[cloud]
     features = features + generator.standard_normal(features.shape)
-    return features.astype(np.float32), sizes, label, foreground
+    return features.astype(np.float32), np.arange(len(features)), foreground, sizes, label
 
 
 def num_repeats_and_folds(source: str) -> tuple[int, int]:
