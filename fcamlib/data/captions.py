@@ -109,7 +109,15 @@ def caption_task(config: Scenes | Coco, seed: int, device: torch.device = featur
         named = category_words(categories, config.words)
         title = config.portable.source[5:] or "COCO"  # a user's data are named by their folder
         title += f" ({ENCODERS[config.features]} features)" if config.features else ""
-    pictures = _splits(official, test, config, seed)
+    if (held_out := len(official) - config.num_validation) < 1:
+        fault = f"num_validation={config.num_validation:,} leaves none of the {len(official):,} training pictures"
+        raise DataError(f"{fault} of dataset='{config.source}': give a smaller number.")
+    what = f"pictures of dataset='{config.source}'"
+    pictures = {
+        "train": drawn(official[:held_out], config.num_train, [seed, _DRAW], f"training {what}"),
+        "validation": official[held_out:],
+        "test": drawn(test, config.num_test, [seed, _DRAW + 1], f"test {what}"),
+    }
     counts = frequent_words((caption for picture in pictures["train"] for caption in picture.captions), config)
     vocabulary = (*SPECIAL, *sorted(counts, key=lambda word: (-counts[word], word)))
     word_category = torch.tensor([categories.index(named[word]) if word in named else -1 for word in vocabulary])
@@ -118,20 +126,6 @@ def caption_task(config: Scenes | Coco, seed: int, device: torch.device = featur
         for split, chosen in pictures.items()
     }
     return CaptionTask(splits, vocabulary, categories, word_category, title)
-
-
-def _splits(
-    official: list[CocoPicture], test: list[CocoPicture], config: Scenes | Coco, seed: int
-) -> dict[str, list[CocoPicture]]:
-    """The pictures of each split by increasing image id."""
-    source, held_out = config.source, len(official) - config.num_validation
-    if held_out < 1:
-        fault = f"num_validation={config.num_validation:,} leaves none of the {len(official):,} training pictures"
-        raise DataError(f"{fault} of dataset='{source}': give a smaller number.")
-    what = f"pictures of dataset='{source}'"
-    train = drawn(official[:held_out], config.num_train, [seed, _DRAW], f"training {what}")
-    test = drawn(test, config.num_test, [seed, _DRAW + 1], f"test {what}")
-    return {"train": train, "validation": official[held_out:], "test": test}
 
 
 def _bank(pictures: Sequence[CocoPicture], config: Scenes | Coco, device: torch.device) -> Bank:

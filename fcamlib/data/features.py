@@ -75,7 +75,10 @@ class FrozenEncoder:
 def picture_features(
     pictures: Sequence[CocoPicture], image_size: int, encoder: FrozenEncoder, root: Path, device: torch.device = CPU
 ) -> Float16[np.ndarray, "P L D"]:
-    """Features of each picture in its L = h w regions, row by row, cached in `root`; computed on `device`."""
+    """Features of each picture in its L = h w regions, row by row, computed on `device` and cached in `root`.
+
+    A cached file belongs to the pictures' names, in order, the content of their folders, their size, and the weights.
+    """
     module = encoder.module.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)  # type: ignore
     at_once = CHUNK if device.type == "cuda" else _CHUNK_CPU
 
@@ -92,18 +95,13 @@ def picture_features(
         return found.numpy()
 
     _, num_features, height, width = encoded(np.zeros((1, image_size, image_size, 3), dtype=np.uint8)).shape
-    about = {"weights": encoder.sha256, "pictures": pictures_hash(pictures), "image_size": image_size}
+    files = [picture.pixels for picture in pictures if isinstance(picture.pixels, Path)]
+    folders = {folder: content_hash(folder) for folder in dict.fromkeys(file.parent for file in files)}
+    names = hashlib.sha256("".join(f"{folders[file.parent]}  {file.name}\n" for file in files).encode()).hexdigest()
+    about = {"weights": encoder.sha256, "pictures": names, "image_size": image_size}
     shape = (len(pictures), height * width, num_features)
     key = hashlib.sha256(json.dumps([about, shape, "float16"], sort_keys=True).encode()).hexdigest()[:12]
     return kept(root / f"{encoder.name}-{key}.npy", shape, compute)
-
-
-def pictures_hash(pictures: Sequence[CocoPicture]) -> str:
-    """sha256 of the names of the picture files, in order, and the content of their folders."""
-    files = [picture.pixels for picture in pictures if isinstance(picture.pixels, Path)]
-    folders = {folder: content_hash(folder) for folder in dict.fromkeys(file.parent for file in files)}
-    lines = "".join(f"{folders[file.parent]}  {file.name}\n" for file in files)
-    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def kept(
