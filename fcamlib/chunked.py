@@ -19,9 +19,10 @@ D features. Source: this project.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -63,7 +64,8 @@ def output_in_chunks(model: FCAM, data: SDCData, paradigm: str, numerics: Numeri
 def chunk_size(model: FCAM, data: SDCData, num_rows: int, paradigm: str, numerics: Numerics) -> int | None:
     """How many segments (contextual encoder: instances) fit into memory at once; None if all do."""
     total, units = (num_rows, num_rows) if model.context_free else (data.segments.numel(), len(data))
-    if total <= 2 * limits.ROWS or (model.training and model.counts_segments):  # so few always fit
+    sure = min(2 * limits.ROWS, surely_fitting(data.bank, numerics))
+    if total <= sure or (model.training and model.counts_segments):
         return None
     known = _KEPT.setdefault(model, {})
     case = (needs([paradigm], "mixture"), 1 if model.context_free else data.num_segments, numerics)
@@ -71,6 +73,11 @@ def chunk_size(model: FCAM, data: SDCData, num_rows: int, paradigm: str, numeric
         known[case] = kept_of_each(model, data, paradigm, numerics)
     fitting = numerics.rows_at_once(known[case])
     return None if fitting >= units else fitting
+
+
+def surely_fitting(bank: Bank, numerics: Numerics) -> int:
+    """How many segments fit into memory at once in a network that widens them 64 times."""
+    return numerics.rows_at_once(64 * numerics.dtype.itemsize * prod(bank.segment_shape))
 
 
 def kept_of_each(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics) -> float:
@@ -88,20 +95,18 @@ def kept_of_each(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics) 
                 encoded = segments if model.encoder is None else model.encoder(segments)
                 return model.scores(encoded, needs([paradigm], "segments"))
 
-        return saved_bytes(call, model.parameters())
+        return saved_bytes(call)
 
-    return (kept(3) - kept(1)) / 2
+    return (kept(3) - kept(1)) / 2  # without what does not depend on the number, such as the weights
 
 
-def saved_bytes(call: Callable[[], Any], besides: Iterable[Tensor] = ()) -> int:
-    """Bytes that autograd keeps for the backward pass of `call`, each storage once, excluding `besides`."""
-    left_out = {tensor.untyped_storage().data_ptr() for tensor in besides}
+def saved_bytes(call: Callable[[], Any]) -> int:
+    """Bytes that autograd keeps for the backward pass of `call`, each storage once."""
     sizes: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in left_out:
-            sizes[storage.data_ptr()] = storage.nbytes()
+        sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
@@ -146,11 +151,8 @@ class Chunks:
         def part(rows: Tensor, count: Tensor, index: Tensor, weight: Tensor) -> Tensor:
             return weighted_sum(self._encoded(rows), index, weight, count.cumsum(0) - count)
 
-        first, *others = zip(chunks, counts, local, weights, strict=True)
-        total = recomputed(part, *first)
-        for other in others:
-            total = total + recomputed(part, *other)
-        return total
+        parts = zip(chunks, counts, local, weights, strict=True)
+        return reduce(torch.add, (recomputed(part, *each) for each in parts))
 
     def _encoded(self, rows: Tensor) -> Tensor:
         segments = self.bank.rows(rows, self.numerics.dtype, self.numerics.channels_last)
@@ -166,7 +168,7 @@ def recomputed(call: Callable[..., Any], *arguments: Any) -> Any:
 
 def _grouped(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics, size: int) -> FCAMOutput:
     """A pass with a contextual encoder, `size` instances at a time."""
-    is_mixture = needs([paradigm], "mixture")
+    kind = "mixture_logits" if needs([paradigm], "mixture") else "segment_logits"
 
     def call(index: Tensor) -> tuple[Tensor, Tensor | None]:
         part = data.take(index)
@@ -175,11 +177,9 @@ def _grouped(model: FCAM, data: SDCData, paradigm: str, numerics: Numerics, size
         output = model(segments, places, paradigm, part.mask)
         if isinstance(output, TableOutput):
             return output.log_alpha, gathered(output.table, output.index)
-        return output.log_alpha, output.mixture_logits if is_mixture else output.segment_logits
+        return output.log_alpha, getattr(output, kind)
 
     instances = torch.arange(len(data), device=data.label.device)
     parts = [recomputed(call, part) for part in instances.split(size)]
     log_alpha, logits = (torch.cat(column) for column in zip(*parts, strict=True))
-    if is_mixture:
-        return FCAMOutput(log_alpha, mixture_logits=logits, mask=data.mask)
-    return FCAMOutput(log_alpha, segment_logits=logits, mask=data.mask)
+    return FCAMOutput(log_alpha, mask=data.mask, **{kind: logits})

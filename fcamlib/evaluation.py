@@ -31,7 +31,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from fcamlib import metrics
-from fcamlib.chunked import Chunks
+from fcamlib.chunked import Chunks, surely_fitting
 from fcamlib.data.sdc import SDCData, distinct
 from fcamlib.fcam import BYTES_OF_A_LOGIT, FCAM, FCAMOutput
 from fcamlib.numerics import PLAIN, Numerics
@@ -146,7 +146,8 @@ def _tabulated(
     used = torch.unique(data.segments).long()
     row_of = torch.zeros(len(data.bank.values), dtype=torch.long, device=used.device)  # row of the bank -> of the table
     row_of[used] = torch.arange(len(used), device=used.device)
-    table = Chunks(model, data.bank, used, numerics.evaluated_at_once, numerics)
+    size = min(numerics.evaluated_at_once, surely_fitting(data.bank, numerics))
+    table = Chunks(model, data.bank, used, size, numerics)
     focus_logits, class_logits = table.scores(needs(paradigms, "segments"))
     num_logits = data.num_segments * (1 if class_logits is None else class_logits.shape[1])
     fitting = numerics.rows_at_once(BYTES_OF_A_LOGIT * num_logits)

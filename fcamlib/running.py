@@ -146,10 +146,10 @@ def _examples(model: FCAM, test: SDCData, config: Run, scores: Scores) -> dict[s
     """The first few test instances with their attention, if they are small enough; no text, which may be private."""
     if test.num_segments > MAX_EXAMPLE_SEGMENTS or test.bank.words:
         return {}
-    number = min(NUM_EXAMPLES, len(test), EXAMPLE_BYTES // shown_segments(first(test, 1)).nbytes)
+    number = min(NUM_EXAMPLES, len(test), EXAMPLE_BYTES // (test.num_segments * test.bank.values[0].nbytes))
     if number == 0:
         return {}
-    few = first(test, number)
+    few = test.take(torch.arange(number, device=test.label.device))
     return {
         "segments": shown_segments(few),
         "alpha": _attention(model, few, config.aggregation, Numerics.of(config.training)),
@@ -165,11 +165,6 @@ def _attention(model: FCAM, few: SDCData, paradigm: str, numerics: Numerics) -> 
     with evaluating(model), numerics.autocasting():
         alpha = torch.cat([output.log_alpha.exp() for _, output in outputs(model, few, [paradigm], numerics)])
     return alpha.float().cpu().numpy()
-
-
-def first(split: SDCData, number: int) -> SDCData:
-    """The first instances of a split."""
-    return split.take(torch.arange(number, device=split.label.device))
 
 
 def shown_segments(few: SDCData) -> np.ndarray:
@@ -209,15 +204,16 @@ def table(trainings: Iterable[tuple[Row, Callable[[Path], Row]]], progress: Prog
     """One row per training, saved as soon as it is finished; saved rows are not computed again.
 
     `trainings` yields the columns that identify a training, and a function that trains and measures, with a checkpoint
-    in the given file.
+    in the given file, which no other training reads.
     """
     kept, rows = store.kept_rows(scratch / store.ROWS), []
-    for key, train in trainings:
+    for number, (key, train) in enumerate(trainings):
         row = next((row for row in kept if key.items() <= row.items()), None)
         if row is None:
-            row = train(scratch / store.CHECKPOINT)
+            checkpoint = scratch / f"{number}-{store.CHECKPOINT}"
+            row = train(checkpoint)
             store.keep_row(scratch / store.ROWS, row)
-            (scratch / store.CHECKPOINT).unlink(missing_ok=True)
+            checkpoint.unlink(missing_ok=True)
             progress(row)
         rows.append(row)
     return pd.DataFrame(rows)
@@ -295,8 +291,8 @@ def trajectory(config: Run) -> Trajectory:
     epochs = [(0, 0.0), *((row["epoch"], row["learning_rate"]) for row in history)]
     rows, cells, alpha, prob = zip(*(seen[epoch] for epoch in epochs), strict=True)
     summary = {"title": task.title, "class_names": list(task.class_names), "n": len(test)}
+    summary["provenance"] = provenance(numerics)
     truth = {"segments": shown_segments(test), "label": test.label, "foreground": test.foreground}
     examples = {name: np.asarray(value) for name, value in truth.items()}
     examples |= {"alpha": np.stack(alpha), "prob": np.stack(prob)}
-    summary["provenance"] = provenance(numerics)
     return Trajectory(config, summary, pd.DataFrame(list(rows)), np.stack(cells), examples)

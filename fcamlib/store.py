@@ -248,7 +248,7 @@ def partial_dir(config: Config) -> Path:
 def unfinished() -> list[str]:
     """Names of unfinished results, which can resume."""
     kept = (paths.results_dir() / ".partial").glob("*/*")
-    names = {path.parent.name for path in kept if path.name in (CHECKPOINT, ROWS)}
+    names = {path.parent.name for path in kept if path.name.endswith((CHECKPOINT, ROWS))}
     return sorted(name for name in names if not os.path.lexists(paths.results_dir() / name / SUMS))
 
 

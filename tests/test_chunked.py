@@ -15,9 +15,11 @@ from toys import mlp, vectors
 from fcamlib import chunked, numerics
 from fcamlib.chunked import batch_output, chunk_size, kept_of_each
 from fcamlib.cost import PeakMemory
-from fcamlib.data.sdc import SDCData, distinct
+from fcamlib.data.sdc import Bank, SDCData, distinct
+from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM, FCAMOutput, TableOutput
-from fcamlib.numerics import Numerics, reproducible
+from fcamlib.networks import classification_network, focus_network
+from fcamlib.numerics import PLAIN, Numerics, reproducible
 
 N, B, M, K, D = 23, 7, 11, 5, 6
 FLOAT64 = Numerics(torch.device("cpu"), torch.float64)
@@ -99,13 +101,12 @@ def test_small_batches_take_the_pass_in_one_piece_bit_for_bit(paradigm: str) -> 
 
 def test_ten_thousand_segments_fit_where_a_hundred_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Peak bytes of tensors in forward and backward pass: bounded in chunks, a hundred times as much in one piece."""
-    monkeypatch.setattr(numerics, "BUDGET", 2**20)
     peaks = {}
     for num_segments in (100, 10_000):
         data = vectors(1, num_segments, num_segments, D, K, masked=False)
         data = replace(data, segments=torch.arange(num_segments, dtype=torch.int32)[None])
         for whole in (True, False):
-            monkeypatch.setattr(numerics, "ROWS", 10**9 if whole else 1)
+            monkeypatch.setattr(numerics, "BUDGET", 2**40 if whole else 2**20)
             model = network()
             with PeakMemory() as memory:
                 batch_output(model, data, "hard", FLOAT64).loss("hard", data.label).backward()
@@ -114,6 +115,19 @@ def test_ten_thousand_segments_fit_where_a_hundred_do(monkeypatch: pytest.Monkey
     assert peaks[10_000, False] < 2**20 * 2.5 + scores
     assert peaks[10_000, True] > 50 * peaks[100, True]
     assert peaks[10_000, True] > 4 * peaks[10_000, False]
+
+
+def test_large_pictures_are_never_passed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty photographs in a network with wide layers take more than the budget, in training and in evaluation."""
+    monkeypatch.setattr(numerics, "BUDGET", 2**25)
+    bank = Bank(torch.zeros(20, 128, 128, 3, dtype=torch.uint8), pictures=True)
+    data = replace(vectors(4, 5, 1, 1, K, masked=False), bank=bank, segments=torch.arange(20).view(4, 5))
+    name, shape, generator = "cnn:1x24", (3, 128, 128), torch.Generator()
+    model = FCAM(focus_network(name, shape, generator), classification_network(name, shape, K, generator))
+    for call in (lambda: batch_output(model, data, "hard", PLAIN), lambda: evaluate(model, data, ["hard"])):
+        with PeakMemory() as memory:
+            call()
+        assert memory.peak < 1.25 * 2**25
 
 
 def test_kept_bytes_are_those_of_the_layers() -> None:
@@ -186,17 +200,11 @@ print(json.dumps([torch.backends.cpu.get_cpu_capability(), history]))
 """
 
 
-def history_under(capability: str) -> tuple[str, list[dict[str, float]]]:
-    """The capability that torch reports and the history of a small float64 run in a process of its own, one thread."""
-    environment = os.environ | {"ATEN_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", PROGRAM.format(threads=1)]
-    used, history = json.loads(subprocess.check_output(command, env=environment, text=True))
-    return used, history
-
-
 def test_numbers_agree_across_instruction_sets_and_threads(capsys: pytest.CaptureFixture[str]) -> None:
     """This process has the instructions that the processor offers, and here two threads; the other has the least."""
-    used, expected = history_under("default")
+    environment = os.environ | {"ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", PROGRAM.format(threads=1)]
+    used, expected = json.loads(subprocess.check_output(command, env=environment, text=True))
     assert used in ("DEFAULT", "NO AVX")
     threads = torch.get_num_threads()
     try:

@@ -1,8 +1,7 @@
-"""The cost of attention: three methods for one mathematics, and counts that equal their derivation."""
+"""The cost of attention: methods for one mathematics, and counts that equal their derivation."""
 
 import pandas as pd
 import pytest
-import torch
 
 from benchmarks import cost as benchmark
 from fcamlib import cost
@@ -13,15 +12,7 @@ SMALL = CostParameters(num_segments=(3, 40), batch_size=4, num_pictures=400, rep
 
 
 @pytest.mark.parametrize("paradigm", PAPER)
-def test_three_methods_give_one_loss_and_one_gradient(paradigm: str) -> None:
-    model, data = cost.problem(SMALL, 40, dtype=torch.float64)
-    found = []
-    for method in cost.METHODS:
-        loss = cost.output(method, model, data, paradigm, chunk_bytes=20_000).loss(paradigm, data.label)
-        gradient = torch.autograd.grad(loss, list(model.parameters()))
-        found.append(torch.cat([loss.detach()[None], *(part.flatten() for part in gradient)]))
-    for other in found[1:]:
-        torch.testing.assert_close(other, found[0], rtol=1e-9, atol=1e-14)
+def test_chunks_give_the_gradient_of_one_piece_up_to_rounding(paradigm: str) -> None:
     assert 0 < cost.chunk_difference(SMALL, paradigm) < 1e-10
 
 

@@ -74,12 +74,6 @@ def test_lvml_is_sure_of_one_of_two_segments_where_averaged_logits_are_sure_of_n
     assert mixture_loss(log_alpha, logits, y=torch.tensor([1])).item() == pytest.approx(16.0, abs=1e-6)
 
 
-def test_logit_mixture_is_soft_attention_of_an_affine_classifier() -> None:
-    segments, weight, bias, log_alpha = drawn(B, M, D), drawn(K, D), drawn(K), drawn(B, M).log_softmax(1)
-    of_mixture = torch.einsum("bm,bmd->bd", log_alpha.exp(), segments) @ weight.T + bias
-    assert_close(logit_mixture(log_alpha, segments @ weight.T + bias), of_mixture)
-
-
 @pytest.mark.parametrize("mask", [None, MASK])
 def test_gradcheck(mask: Tensor | None) -> None:
     assert gradcheck(lambda g: soft_attention_loss(g, Y, "none"), CLASS_LOGITS.clone().requires_grad_())

@@ -12,7 +12,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from fcamlib import store, tables
+from fcamlib import checkpoint, store, tables
 from fcamlib.cli import main
 from fcamlib.config import STUDIES, Bags, CrossValidation, Grid, Study, StudyGrid
 from fcamlib.data.sdc import SDCTask
@@ -68,6 +68,33 @@ def test_a_row_has_the_numbers_of_the_run_that_it_names(results: Path) -> None:
     assert rows.query("focus != 'linear'")["focus_parameters"].unique().tolist() == [64 * 4 + 2 * 4 + 4 + 1]
     assert rows["classifier_parameters"].unique().tolist() == [64 * 4 + 4 + 4 * 3 + 3]
     assert rows["soft_share"].fillna(-1).tolist() == [0.5, -1, 0.5, -1]
+
+
+@pytest.mark.parametrize(
+    ("module", "call", "calls"), [(store, "keep_row", 1), (checkpoint, "save", 1), (checkpoint, "save", 5)]
+)
+def test_no_training_resumes_from_the_checkpoint_of_another(
+    results: Path, monkeypatch: pytest.MonkeyPatch, module: Any, call: str, calls: int
+) -> None:
+    """Stopped as soon as the first row is kept, or within a training, after which the rows are damaged."""
+    config = config_of(num_segments=3, focus_networks="linear", paradigms="soft,lvml", epochs=3)
+    monkeypatch.setenv("FCAM_CHECKPOINT_SECONDS", "-1")
+    original, made = getattr(module, call), list[Path]()
+
+    def stopping(path: Path, content: Any) -> None:
+        original(path, content)
+        made.append(path)
+        if len(made) == calls:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(module, call, stopping)
+        store.get(config)
+    assert store.unfinished() == [config.name]
+    if call == "save":
+        (store.partial_dir(config) / store.ROWS).write_bytes(b"damaged")
+    resumed, anew = (store.get(config, fresh=fresh).history.drop(columns="seconds") for fresh in (False, True))
+    pd.testing.assert_frame_equal(resumed, anew)
 
 
 def test_a_training_that_diverges_is_a_row_and_does_not_stop_the_others(results: Path) -> None:

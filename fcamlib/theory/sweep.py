@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import time as clock
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +29,10 @@ from fcamlib.fcam import FCAM
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import Numerics, reproducible
 from fcamlib.provenance import provenance
+from fcamlib.store import Progress, Row
 from fcamlib.theory.ensemble import ENSEMBLES, Ensemble, FixedFocusData, Member
 from fcamlib.training import fit
 
-Row = dict[str, Any]
 BYTES = 32  # of memory per number in a step's input, roughly
 COLUMNS = ("paradigm", "alpha", "seed", "epoch", "time", "loss", "incentive", "incentive_exact")
 
@@ -122,10 +121,6 @@ class Trainer:
                 ensemble.step(self.data, index)
         self.epoch += 1
 
-    def is_due(self) -> bool:
-        """Whether this epoch is measured."""
-        return self.epoch % self.config.training.evaluate_every == 0 or self.epoch == self.config.epochs
-
     def frame(self) -> pd.DataFrame:
         """The rows measured so far, ordered as the config lists paradigms, alphas and seeds, then by epoch."""
         rows = pd.DataFrame(self.rows, columns=list(COLUMNS))
@@ -139,18 +134,19 @@ class Trainer:
 
     @torch.no_grad()
     def restore(self, state: Row) -> bool:
-        """Resume from a state."""
+        """Resume from a state; nothing changes if it is that of other ensembles."""
+        epoch, rows, pairs = state["epoch"], state["rows"], []
         for own, kept in zip(self.state()["ensembles"], state["ensembles"], strict=True):
-            for role, values in own.items():
-                for name, value in values.items():
-                    value.copy_(kept[role][name])
-        self.epoch, self.rows = state["epoch"], state["rows"]
+            pairs += [(value, kept[role][name]) for role, values in own.items() for name, value in values.items()]
+        if any(value.shape != stored.shape for value, stored in pairs):
+            raise ValueError("other ensembles")
+        for value, stored in pairs:
+            value.copy_(stored)
+        self.epoch, self.rows = epoch, rows
         return True
 
 
-def compute(
-    config: Sweep, progress: Callable[[Row], None], scratch: Path
-) -> tuple[pd.DataFrame, Row, dict[str, bytes]]:
+def compute(config: Sweep, progress: Progress, scratch: Path) -> running.Computed:
     """Train all members, resuming an interrupted sweep; returns history and summary, without further files.
 
     The history has one row per paradigm, alpha, seed and measured epoch; epoch 0 is before training.
@@ -170,7 +166,8 @@ def compute(
         saved = clock.monotonic()
         while trainer.epoch < config.epochs:
             trainer.train_epoch()
-            for row in trainer.measure() if trainer.is_due() else []:
+            is_due = trainer.epoch % config.training.evaluate_every == 0 or trainer.epoch == config.epochs
+            for row in trainer.measure() if is_due else []:
                 progress(row)
             if clock.monotonic() - saved > interval:
                 checkpoint.save(kept, trainer.state())

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from numpy.testing import assert_allclose
 
 from benchmarks.theory import plain_sweep
-from fcamlib import store
+from fcamlib import checkpoint, store
 from fcamlib.cli import main
 from fcamlib.config import FlowParameters, Sweep, SweepGrid
 from fcamlib.data.sdc import Bank, SDCData
@@ -22,7 +22,7 @@ from fcamlib.theory import fixed_focus
 from fcamlib.theory import flow as gradient_flow
 from fcamlib.theory import tables as theory_tables
 from fcamlib.theory.ensemble import FixedFocusData
-from fcamlib.theory.sweep import Trainer, flow_time, members_of
+from fcamlib.theory.sweep import Trainer, compute, flow_time, members_of
 
 FLOAT64 = Numerics(torch.device("cpu"), torch.float64)
 SMALL = {"num_train": 60, "num_segments": 4, "num_classes": 3, "epochs": 2, "batch_size": 25, "alphas": "0,0.3,1"}
@@ -87,17 +87,12 @@ def test_instances_without_one_foreground_segment_are_refused() -> None:
             FixedFocusData([split], FLOAT64)
 
 
-def test_linear_sweep_follows_the_closed_form() -> None:
+def test_linear_sweep_follows_the_closed_form(tmp_path: Path) -> None:
     sizes = {"num_train": 4000, "num_classes": 4, "num_segments": 5, "batch_size": 500, "epochs": 20}
     rates = {f"{paradigm}_learning_rate": 0.2 for paradigm in ("soft", "hard", "lvml")}
     config = config_of({**sizes, **rates}, alphas="0.2,0.6,1", evaluate_every=4, momentum=0)
-    trainer = Trainer(config)
-    for _ in range(config.epochs):
-        trainer.train_epoch()
-        if trainer.is_due():
-            trainer.measure()
-    frame = trainer.frame()
-    assert frame["epoch"].unique().tolist() == [4, 8, 12, 16, 20]
+    frame, *_ = compute(config, list[Any]().append, tmp_path)
+    assert frame["epoch"].unique().tolist() == [0, 4, 8, 12, 16, 20]
     for paradigm in config.paradigms:
         rows = frame[frame["paradigm"] == paradigm]
         alpha, t = rows["alpha"].to_numpy(), rows["time"].to_numpy()
@@ -105,6 +100,23 @@ def test_linear_sweep_follows_the_closed_form() -> None:
         expected = fixed_focus.incentive(paradigm, alpha, t, 4)
         assert_allclose(rows["incentive_exact"], expected, rtol=0.05, atol=0.01)
     assert frame["time"].max() > 30 and frame["loss"].min() < 0.3
+
+
+def test_a_checkpoint_of_other_ensembles_is_reported_and_costs_only_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With more memory there are fewer ensembles of more members; a state without rows is none."""
+    config, file = config_of(SMALL), tmp_path / store.CHECKPOINT
+    expected = compute(config, list[Any]().append, tmp_path)[0]
+    with monkeypatch.context() as patched:
+        patched.setattr("fcamlib.numerics.BUDGET", 1)
+        alone = Trainer(config)
+    alone.train_epoch()
+    few = {**Trainer(config).state(), "ensembles": alone.state()["ensembles"][:3]}
+    for state in (alone.state(), few, {"epoch": 1, "ensembles": few["ensembles"]}):
+        checkpoint.save(file, state)
+        pd.testing.assert_frame_equal(compute(config, list[Any]().append, tmp_path)[0], expected)
+    assert len(caplog.messages) == 3 and all("training starts from the beginning" in m for m in caplog.messages)
 
 
 def test_time_of_momentum_is_that_of_its_displacement_under_a_constant_gradient() -> None:
