@@ -99,6 +99,7 @@ def measures_over(
             share_axis(ax)
         ax.set_xticks(places, [f"{place:,.0f}" if place >= 1 and place % 1 == 0 else f"{place:g}" for place in places])
         ax.set_xticks([], minor=True)
+        ax.tick_params(axis="x", rotation=90 * (len(places) > 7))
     return finished(fig, axes, key)
 
 
@@ -216,7 +217,7 @@ def fixed_focus_curves(sweep: pd.DataFrame, theory: pd.DataFrame | None = None, 
     fig, axes = panels(ordered, x, FOCUS, label, columns="paradigm", hue="alpha", looks=looks, theory=theory)
     for ax, name in zip(axes, names, strict=False):
         ax.set_title(style_of(name).label)
-    tame(axes[len(names)], sweep["incentive"].max())
+    tame(axes[len(names)], sweep["incentive"])
     key: list[Artist] = [Line2D([], [], color=look.color, lw=2.4, label=look.label) for look in looks.values()]
     if theory is not None:
         key.append(Line2D([], [], color=INK, lw=0.8, ls=THIN, label="closed form"))
@@ -234,7 +235,7 @@ def incentive_over_alpha(sweep: pd.DataFrame, theory: pd.DataFrame | None = None
     last = sweep[sweep["epoch"] == sweep["epoch"].max()]
     fig, axes = panels(last, "alpha", {"incentive": ""}, ATTENTION, dense=False, theory=theory, height=3.9)
     axes[0].set_ylabel(r"incentive $I(\alpha)$ after training")
-    tame(axes[0], last["incentive"].max())
+    tame(axes[0], last["incentive"])
     heading = "" if theory is None else "marks: trained; lines: closed form"
     return finished(fig, axes, paradigm_key(last, bars=True), ncols=3, heading=heading)
 

@@ -86,9 +86,8 @@ def _draw_estimate(ax: Axes, y: float, row: Mapping[Any, Any]) -> None:
 def crossval_accuracy(histories: Mapping[str, pd.DataFrame]) -> PageFigure:
     """Accuracy of each repeat of a cross-validation (small) and their mean (large), for each method and data set.
 
-    That of a repeat is the mean over its folds, weighted by their bags.
-
-    `histories` maps a data set's title to rows with repeat, fold, method, n (bags in the fold) and accuracy.
+    That of a repeat is the mean over its folds, weighted by their bags. `histories` maps a data set's title to rows
+    with repeat, fold, method, n (bags in the fold) and accuracy.
     """
     across = min(2, len(histories))
     fig, axes = empty_panels(len(histories), across, 0.4 + 2.6 * -(-len(histories) // across), sharey=True)
@@ -102,7 +101,7 @@ def crossval_accuracy(histories: Mapping[str, pd.DataFrame]) -> PageFigure:
             ax.plot(place + spread, values, look.marker, color=look.color, ms=3.5, alpha=0.6)
             ax.plot(place, values.mean(), look.marker, color=look.color, ms=9, mec=CARD)
         ax.set_xticks(range(len(looks)), [look.label.replace(" ", "\n") for look in looks])
-        ax.tick_params(axis="x", labelsize=NOTE_SIZE - 0.5)
+        ax.tick_params(axis="x", labelsize=NOTE_SIZE - 0.5, rotation=90 * (len(looks) > 6))
         ax.set_xlim(-0.6, len(looks) - 0.4)
         num_bags = int(history.drop_duplicates(["repeat", "fold"]).groupby("repeat")["n"].sum().max())
         ax.set_title(textwrap.fill(f"{title} (n = {num_bags} bags)", 62 // across), parse_math=False)

@@ -14,17 +14,7 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import ArrayLike
 
 from fcamlib.paradigms import style_of
-from fcamlib.plots.look import (
-    BODY_SIZE,
-    CARD,
-    INK,
-    NOTE_SIZE,
-    PAGE_WIDTH,
-    PageFigure,
-    empty_card,
-    paradigm_order,
-    styled,
-)
+from fcamlib.plots.look import CARD, INK, NOTE_SIZE, PAGE_WIDTH, PageFigure, empty_card, paradigm_order, styled
 
 EDGES = {5: ("0", ".2", ".4", ".6", ".8", "1")}  # number of bins -> names of their edges
 BINS = {3: ("< .2", ".2 - .3", "≥ .3")}  # number of bins -> their names, if their sizes differ
@@ -42,7 +32,8 @@ def _cells(ax: Axes, values: Float[np.ndarray, "R C"], texts: Any, colors: Any, 
     """Draw one heatmap of unit cells, first row at the top, with a text in each."""
     import seaborn  # takes a second to import, and no other figure needs it
 
-    size = NOTE_SIZE - (1 if values.shape[1] > 4 else 0) if any("\n" in text for text in np.ravel(texts)) else BODY_SIZE
+    is_tall = any("\n" in text for text in np.ravel(texts))
+    size: Any = NOTE_SIZE - (values.shape[1] > 4) if is_tall else "medium"
     seaborn.heatmap(
         values, annot=np.asarray(texts), fmt="", cmap=colors, norm=scale, vmin=scale.vmin, vmax=scale.vmax, cbar=False,
         linewidths=0.5, linecolor="#e3e6ea", annot_kws={"size": size, "color": INK}, ax=ax,

@@ -17,17 +17,7 @@ from scipy.special import stdtrit
 
 from fcamlib.errors import UserError
 from fcamlib.paradigms import Style, style_of
-from fcamlib.plots.look import (
-    BODY_SIZE,
-    DOT,
-    FAINT_INK,
-    INK,
-    PAGE_WIDTH,
-    RULE,
-    PageFigure,
-    paradigm_order,
-    require_columns,
-)
+from fcamlib.plots.look import DOT, FAINT_INK, INK, PAGE_WIDTH, RULE, PageFigure, paradigm_order, require_columns
 
 DOTS_BELOW = 10  # number of seeds from which only the interval is drawn
 MARKERS = 7  # per curve, so that curves are distinguishable without colour
@@ -190,12 +180,13 @@ def log_ticks(axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def tame(ax: Axes, highest: float) -> None:
+def tame(ax: Axes, values: pd.Series) -> None:
     """Make an axis logarithmic above `LINEAR_BELOW` if a very large curve would flatten the others."""
-    if highest > 2 * LINEAR_BELOW:
+    if values.max() > 2 * LINEAR_BELOW:
         ax.set_yscale("symlog", linthresh=LINEAR_BELOW, linscale=1.6)
-        low, high = ax.get_ylim()
-        ticks = [tick for tick in (-5, -2, -1, 0, 1, 2, 5, 20, 100) if low < tick < high]
+        low, high = min(values.min(), -0.5), ax.get_ylim()[1]
+        beyond = (5, 20, 100) if high < 200 else (20, 200, 2000)
+        ticks = [tick for tick in (-5, -2, -1, 0, 1, 2, *beyond) if low < tick < high]
         ax.set_yticks(ticks, [f"{tick}".replace("-", "\N{MINUS SIGN}") for tick in ticks])
         ax.set_yticks([], minor=True)
         ax.set_ylabel(f"{ax.get_ylabel()}\n(logarithmic above {LINEAR_BELOW:g})")
@@ -234,10 +225,8 @@ def finished(fig: PageFigure, axes: Sequence[Axes], key: Sequence[Artist], ncols
     if free := fig.axes[len(axes) :]:
         free[0].legend(handles=key, loc="center left", borderaxespad=0.0)
     else:
-        fig.legend(
-            handles=key, loc="outside lower center", ncols=ncols or len(key), handlelength=3.0, columnspacing=1.4,
-            title=words.get("heading"), title_fontsize=BODY_SIZE,
-        )  # fmt: skip
+        shape: Any = {"ncols": ncols or len(key), "handlelength": 3.0, "columnspacing": 1.4}
+        fig.legend(handles=key, loc="outside lower center", title=words.get("heading"), **shape)
     if words.get("title"):
         fig.suptitle(words["title"], parse_math=False)
     return fig

@@ -134,6 +134,8 @@ def test_measures_are_drawn_over_the_setting_with_intervals_and_guessing() -> No
     assert data_of(fig, "chance-focus_accuracy")[:, 1].tolist() == [0.2, 0.05, 0.01]
     assert {"SA (n = 3)", "LVML (n = 3)", "guessing", "segments", "100"} <= set(texts_of(fig))
     assert_legible(fig)
+    many = pd.concat([frame[frame["m"] == 5].assign(m=place / 20) for place in range(1, 20)])
+    assert_legible(plots.measures_over(many, "m", "share"))
     share = {"soft": 1.0, "hard": 0.0, "lvml": 0.5}
     alone = plots.measures_over(frame.assign(share=frame["paradigm"].map(share)).query("m == 5"), "share", "share")
     assert {name: data_of(alone, f"mean-saif-{name}")[0, 0] for name in share} == share, "where nothing is beside it"
@@ -188,6 +190,9 @@ def test_fixed_focus_curves_are_means_bands_and_closed_forms() -> None:
     over_time = plots.fixed_focus_curves(sweep, x="time")
     assert data_of(over_time.axes[0], "mean-loss-0.2")[:, 0].tolist() == [0, 2, 4, 6, 8, 10]
     assert over_time.axes[3].get_xlabel() == "time $t$"
+    high = sweep.assign(incentive=500 * sweep["incentive"])  # as with 1,000 classes
+    assert_legible(plots.fixed_focus_curves(high))
+    assert_legible(plots.incentive_over_alpha(high))
 
 
 def test_incentive_over_alpha_takes_the_last_epoch() -> None:

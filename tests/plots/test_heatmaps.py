@@ -155,3 +155,6 @@ def test_folds_are_weighted_by_their_bags_and_each_method_has_its_column(outside
         np.testing.assert_allclose(np.asarray(mean.get_ydata()), np.mean(expected))
         assert np.asarray(mean.get_xdata()).tolist() == [column]
     assert_legible(fig)
+    seven = (*PARADIGMS, "logit_mixture", "abmil", outsider)
+    every = pd.concat([pd.DataFrame(rows[:4]).assign(method=name) for name in seven])
+    assert_legible(plots.crossval_accuracy({"b": every, "c": every}))
