@@ -10,15 +10,15 @@ from pathlib import Path
 
 import yaml
 
-from fcamlib.config import Grid, Mosaics, grids, profile_file
+from fcamlib.config import Mosaics, grid_of, grids, profile_file
 from fcamlib.paths import recorded_dir, results_dir
 
 PROFILE = str(config.get("profile", "quick"))
 GRIDS = grids(profile_file(PROFILE))
 # Notebooks have one set of parameters: the first grid of pictures, or the quick profile's where there is none.
-SHOWN = next((grid for grid in [*GRIDS, *grids(profile_file("quick"))] if isinstance(Grid.of(grid).task, Mosaics)))
-LIVE = {run.name: run for run in Grid.of(SHOWN).configs()}
-WANTED = {run.name: run for grid in GRIDS for run in Grid.of(grid).configs()}
+SHOWN = next((grid for grid in [*GRIDS, *grids(profile_file("quick"))] if isinstance(grid_of(grid).task, Mosaics)))
+LIVE = {run.name: run for run in grid_of(SHOWN).configs()}
+WANTED = {run.name: run for grid in GRIDS for run in grid_of(grid).configs()}
 RUNS = WANTED | LIVE
 RESULTS, RECORDED = results_dir(), recorded_dir()
 CONFIGS = Path(".snakemake/configs")

@@ -18,7 +18,7 @@ import numpy as np
 
 from fcamlib import __version__, paths, store
 from fcamlib.config import SOURCES, Training
-from fcamlib.errors import UserError
+from fcamlib.errors import UserError, shown
 from fcamlib.provenance import cpu_name, instruction_sets, slow_bfloat16
 from fcamlib.store import Result
 
@@ -191,7 +191,8 @@ def chosen(patterns: tuple[str, ...]) -> list[Result[Any]]:
     for pattern in patterns:
         names = fnmatch.filter(known, pattern)
         if not names:
-            raise UserError(f"no recorded result matches '{pattern}': `fcam list` shows the names of all {len(known)}.")
+            advice = f"`fcam list` shows the names of all {len(known)}"
+            raise UserError(f"no recorded result matches '{shown(pattern)}': {advice}.")
         matching |= {name: known[name] for name in names}
     for name, result in matching.items():
         if result.damage:
@@ -201,18 +202,24 @@ def chosen(patterns: tuple[str, ...]) -> list[Result[Any]]:
 
 def capability(record: Result[Any]) -> str:
     """The record's instruction set if this machine has it but PyTorch would not use it by default, else empty."""
-    wanted, known = record.summary["provenance"].get("cpu_capability", ""), instruction_sets()
+    wanted, known = _instructions(record), instruction_sets()
     return "" if wanted not in known or os.environ.get(CAPABILITY, known[-1]).upper() == wanted else wanted
+
+
+def _instructions(result: Result[Any]) -> str:
+    """The instruction set that computed a result."""
+    return str(result.summary["provenance"].get("cpu_capability", "unknown"))
 
 
 def compared(record: Result[Any]) -> bool:
     """Compute a recorded result again, print one line, and return whether it is reproduced."""
-    found = store.get(record.config, recorded=False)
+    found, wanted = store.get(record.config, recorded=False), _instructions(record)
+    if _instructions(found) != wanted and wanted in instruction_sets():  # it was stored by another command
+        found = store.get(record.config, fresh=True, recorded=False)
     number, largest, place = difference(record, found)
     line = f"{record.folder.name}: {number:,} numbers compared, largest difference {largest:.3g}"
     line += f" ({place})" if largest else ""
-    wanted, used = (result.summary["provenance"].get("cpu_capability", "unknown") for result in (record, found))
-    reproduced = largest == 0
+    reproduced, used = largest == 0, _instructions(found)
     if wanted != used:
         line += f"; computed with {used} instructions, the record with {wanted}, which this machine lacks"
         if not reproduced and (reproduced := within_seeds(record, found)):

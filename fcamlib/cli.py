@@ -23,7 +23,7 @@ from fcamlib import __version__, errors
 from fcamlib import config as configs
 from fcamlib.config import Config, Grid
 from fcamlib.errors import UserError, one_line, shown
-from fcamlib.terminal import ONE_RUN, Command, as_line_of_json, bar, in_words, known_of, option
+from fcamlib.terminal import ONE_RUN, Command, as_line_of_json, bar, in_words, options
 
 if TYPE_CHECKING:
     from fcamlib.store import Result
@@ -103,14 +103,12 @@ FLAGS = {
 
 def training(model: type[configs.Parameters], one: bool = False) -> Callable[[Maker], click.Command]:
     """A command that computes or looks up the configs returned by the decorated function."""
-    fields: dict[str, Any] = {}
-    for known in known_of(model).values():  # the first source's sentences and order
-        fields |= {name: field for name, field in known.items() if name not in fields}
+    known = options(model, one)
 
     def decorate(make: Maker) -> click.Command:
-        def command(list_only: bool, estimate: bool, fresh: bool, live: bool, as_json: bool, **options: Any) -> None:
-            given = {name: value for name in fields if (value := options.pop(name)) is not None}
-            wanted = make(given, **options)
+        def command(list_only: bool, estimate: bool, fresh: bool, live: bool, as_json: bool, **own: Any) -> None:
+            given = {one.name: value for one in known if (value := own.pop(one.name)) is not None}
+            wanted = make(given, **own)
             if as_json and (list_only or estimate):
                 raise UserError("--json prints results, of which --list and --estimate have none: leave one out.")
             if not (list_only or estimate):
@@ -123,7 +121,7 @@ def training(model: type[configs.Parameters], one: bool = False) -> Callable[[Ma
 
         done = main.command(cls=Command)(update_wrapper(command, make))
         done.params += [click.Option(names.split(), is_flag=True, help=about) for names, about in FLAGS.items()]
-        done.params += [option(model, name, field, one) for name, field in fields.items()]
+        done.params += known
         return done
 
     return decorate
@@ -202,12 +200,8 @@ def grid(given: Given, profile: str | None) -> Sequence[Config]:
     Example:
       fcam grid --num-segments 9 --paradigms soft,hybrid --seeds 0,1,2 --learning-rates 0.1,0.05
     """
-    found: list[Config] = []
-    for document in configs.grids(configs.profile_file(profile)) if profile is not None else [{}]:
-        source = str((document | given).get("dataset", "")).partition(":")[0]
-        model = configs.CaptionGrid if source in configs.CaptionGrid.sources() else Grid
-        found += model.of(document | given).configs()
-    return found
+    documents = configs.grids(configs.profile_file(profile)) if profile is not None else [{}]
+    return [config for document in documents for config in configs.grid_of(document | given).configs()]
 
 
 @training(configs.StudyGrid)

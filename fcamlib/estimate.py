@@ -56,17 +56,20 @@ def listing(configs: Sequence[Config], timed: bool, fresh: bool = False, recorde
 
 def _state(config: Config) -> str:
     """The progress of a config that is not stored."""
-    rows = len(store.kept_rows(store.partial_dir(config) / store.ROWS))
     if isinstance(config, Study | CrossValidation):
+        rows = len(store.kept_rows(store.partial_dir(config)))
         return f"{'begun' if rows else 'to do'}, {rows} of {config.steps} trainings"
     return "begun" if config.name in store.unfinished() else "to do"
 
 
 def training_seconds(config: Config, pace: Pace) -> float:
-    """Seconds for all epochs of a config; `UserError` says why they are not known."""
+    """Seconds for all epochs of a config, of a study for its missing runs; `UserError` says why they are not known."""
     if not isinstance(config, Run | CaptionRun | Study):
         raise UserError("there are estimates only for training on pictures, posts, series and bags.")
-    runs: Iterable[Any] = config.runs() if isinstance(config, Study) else [config]
+    runs: Iterable[Any] = [config]
+    if isinstance(config, Study):
+        done = {row["run"] for row in store.kept_rows(store.partial_dir(config))}
+        runs = (run for run in config.runs() if run.name not in done)
     return math.fsum(phase.steps * pace(run, number) for run in runs for number, phase in enumerate(run.phases))
 
 

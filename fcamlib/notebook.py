@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
-from fcamlib.config import CaptionGrid, Grid, Parameters
+from fcamlib.config import CaptionGrid, Grid, Parameters, TaskParameters
 from fcamlib.errors import UserError, require_address_space
 from fcamlib.paradigms import label_of
 from fcamlib.tables import Result, paradigms, title
@@ -34,7 +34,9 @@ def parameters(namespace: Mapping[str, Any], model: type[Model] = Grid) -> Model
     for cell in namespace.get("In", []):
         if cell.startswith(INJECTED):
             injected |= {one.id for one in ast.walk(ast.parse(cell)) if isinstance(one, ast.Name)} & namespace.keys()
-    values = model.without_zeros({name: namespace[name] for name in known | injected})
+    values = {name: namespace[name] for name in known | injected}
+    if issubclass(model, TaskParameters):
+        values = model.without_zeros(values)
     return model.of(values, given=injected & values.keys())
 
 

@@ -206,13 +206,13 @@ def table(trainings: Iterable[tuple[Row, Callable[[Path], Row]]], progress: Prog
     `trainings` yields the columns that identify a training, and a function that trains and measures, with a checkpoint
     in the given file, which no other training reads.
     """
-    kept, rows = store.kept_rows(scratch / store.ROWS), []
+    kept, rows = store.kept_rows(scratch), []
     for number, (key, train) in enumerate(trainings):
         row = next((row for row in kept if key.items() <= row.items()), None)
         if row is None:
             checkpoint = scratch / f"{number}-{store.CHECKPOINT}"
             row = train(checkpoint)
-            store.keep_row(scratch / store.ROWS, row)
+            store.keep_row(scratch, row)
             checkpoint.unlink(missing_ok=True)
             progress(row)
         rows.append(row)

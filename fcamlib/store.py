@@ -47,10 +47,6 @@ Progress = Callable[[Row], None]  # is called with each row as it is measured
 ConfigT = TypeVar("ConfigT", bound=Config)
 
 
-class BusyError(Exception):
-    """Another process is computing the result."""
-
-
 @dataclass(frozen=True)
 class Result(Generic[ConfigT]):
     """A finished result in a folder of the store."""
@@ -146,34 +142,26 @@ def every(kind: type[ConfigT] = Config, recorded: bool = False) -> list[Result[C
 
 
 def get(
-    config: ConfigT, progress: Progress | None = None, fresh: bool = False, wait: bool = True, recorded: bool = True
+    config: ConfigT, progress: Progress | None = None, fresh: bool = False, recorded: bool = True
 ) -> Result[ConfigT]:
-    """The result of `config`: cached in the store, or computed and stored, by one process only.
+    """The result of `config`: cached in the store, or computed and stored, by one process only; others wait.
 
     An interrupted computation resumes from its checkpoint and gives the same numbers. `fresh` computes a stored result
-    again; `recorded=False` ignores recorded results. With `wait=False`, `BusyError` is raised if another process is
-    computing the result.
+    again; `recorded=False` ignores recorded results.
     """
     if not fresh and (found := find(config, recorded)):
         return found
-    with locked(config, wait):
+    with locked(config):
         if not fresh and (found := find(config, recorded, report=False)):  # by the process for which this one waited
             return found
-        _described(config)  # refuses a config that cannot be written before anything is computed
         module, function = config.compute.split(":")
         scratch = writable(partial_dir(config))
         return write(config, *getattr(import_module(module), function)(config, progress or (lambda row: None), scratch))
 
 
 def get_all(configs: Iterable[ConfigT], recorded: bool = True) -> list[Result[ConfigT]]:
-    """The results of several configs, in order; processes that request the same ones share the work."""
-    wanted, done = list(configs), dict[str, Result[ConfigT]]()
-    for wait in (False, True):  # first the results that no other process is computing
-        for config in wanted:
-            if config.name not in done:
-                with suppress(BusyError):
-                    done[config.name] = get(config, wait=wait, recorded=recorded)
-    return [done[config.name] for config in wanted]
+    """The results of several configs, in order."""
+    return [get(config, recorded=recorded) for config in configs]
 
 
 def write(
@@ -181,7 +169,7 @@ def write(
 ) -> Result[ConfigT]:
     """Write a finished result to the store atomically, and remove its checkpoints."""
     content = {
-        "config.json": _described(config),
+        "config.json": config.model_dump_json(indent=2).encode() + b"\n",
         "history.csv": history.to_csv(index=False).encode(),
         "summary.json": json.dumps(summary, indent=1, allow_nan=False).encode() + b"\n",
         **files,
@@ -197,20 +185,10 @@ def record(result: Result[ConfigT]) -> Result[ConfigT]:
         raise StoreError("`fcam record` needs a source checkout: run it from an editable install.")
     files = RECORDED_FILES if getattr(result.config, "seed", 0) == 0 else REQUIRED_FILES
     content = {name: (result.folder / name).read_bytes() for name in files if (result.folder / name).exists()}
-    content["config.json"] = _described(result.config.portable)
+    content["config.json"] = result.config.portable.model_dump_json(indent=2).encode() + b"\n"
     content["summary.json"] = json.dumps(result.summary, separators=(",", ":"), allow_nan=False).encode() + b"\n"
     _put(root / result.folder.name, content)
     return Result(root / result.folder.name)
-
-
-def _described(config: Config) -> bytes:
-    """The content of config.json."""
-    try:
-        return config.model_dump_json(indent=2).encode() + b"\n"
-    except ValueError:  # a path whose bytes are not UTF-8
-        raise StoreError(
-            f"the config of '{config.name}' names a file or folder whose name is not UTF-8 text: rename it."
-        ) from None
 
 
 def _put(target: Path, content: Mapping[str, bytes]) -> None:
@@ -253,14 +231,12 @@ def unfinished() -> list[str]:
 
 
 @contextmanager
-def locked(config: Config, wait: bool = True) -> Iterator[None]:
+def locked(config: Config) -> Iterator[None]:
     """Lock a result while it is computed; the lock ends with the process."""
     lock = FileLock(writable(paths.results_dir() / ".locks") / f"{config.name}.lock")
     try:
         held = lock.acquire(timeout=0)
     except Timeout:
-        if not wait:
-            raise BusyError(config.name) from None
         log.info("another process is computing '%s': waiting for it.", config.name)
         held = lock.acquire()
     with held:
@@ -279,9 +255,9 @@ def writable(folder: Path) -> Path:
         raise StoreError(f"{fault}: set FCAM_RESULTS to a folder that can.") from None
 
 
-def kept_rows(path: Path) -> list[Row]:
+def kept_rows(folder: Path) -> list[Row]:
     """The rows written by `keep_row`; a line that fails its checksum is left out with a warning."""
-    kept = []
+    path, kept = folder / ROWS, []
     for line in filter(None, path.read_bytes().splitlines()) if path.is_file() else ():
         digest, _, content = line.partition(b"  ")
         if hashlib.sha256(content).hexdigest().encode() == digest:
@@ -291,14 +267,14 @@ def kept_rows(path: Path) -> list[Row]:
     return kept
 
 
-def keep_row(path: Path, row: Row) -> None:
+def keep_row(folder: Path, row: Row) -> None:
     """Append a row with its checksum; it begins with a line break, since the last line may have been cut short."""
     content = json.dumps(row, allow_nan=False).encode()
     try:
-        with path.open("ab") as file:
+        with (folder / ROWS).open("ab") as file:
             file.write(b"\n" + hashlib.sha256(content).hexdigest().encode() + b"  " + content + b"\n")
     except OSError as error:
-        raise _full(f"'{path}'", error) from None
+        raise _full(f"'{folder / ROWS}'", error) from None
 
 
 def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:

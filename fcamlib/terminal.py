@@ -37,13 +37,6 @@ class Command(click.Command):
                     formatter.write_dl(records)
 
 
-def known_of(model: type[Parameters]) -> dict[str, dict[str, FieldInfo]]:
-    """The parameters of each data source."""
-    if not issubclass(model, TaskParameters):
-        return {"": dict(model.model_fields)}
-    return {kind: model.known(f"{kind}:x" if source.path else kind) for kind, source in model.sources().items()}
-
-
 def group_of(model: type[Parameters], name: str) -> str:
     """The heading under which the help lists a parameter."""
     if name not in model.model_fields or name in ("num_segments", "dataset"):
@@ -51,14 +44,6 @@ def group_of(model: type[Parameters], name: str) -> str:
     if name.rstrip("s").endswith("network") or name == "encoder" or name in CaptionModel.model_fields:
         return "Networks"
     return "Computation" if name in Training.model_fields and name not in ("batch_size", "keep") else "Training"
-
-
-def default_of(model: type[Parameters], name: str) -> str:
-    """The default value; if data sources have their own, the first source's."""
-    own = model.defaults if issubclass(model, TaskParameters) else lambda _: {}
-    found = {kind: own(kind).get(name, known[name].default) for kind, known in known_of(model).items() if name in known}
-    kind, value = next(((kind, value) for kind, value in found.items() if written_out(value)), ("", ""))
-    return written_out(value) + (f" for {kind}" if value and len(set(found.values())) > 1 else "")
 
 
 def written_out(value: Any) -> str:
@@ -70,10 +55,26 @@ def written_out(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def option(model: type[Parameters], name: str, field: FieldInfo, one: bool) -> click.Option:
-    """The option for a parameter, as text; with `one`, it takes a single paradigm or seed."""
+def options(model: type[Parameters], one: bool) -> list[click.Option]:
+    """The options for the parameters, as text; with `one`, they take a single paradigm and seed.
+
+    If data sources differ, an option has the order, description and default of the first.
+    """
+    fields: dict[str, tuple[FieldInfo, dict[str, str]]] = {}  # by name; with the default of each source
+    for dataset in written(model.sources()) if issubclass(model, TaskParameters) else ("",):
+        kind = dataset.partition(":")[0]
+        own = model.defaults(kind) if issubclass(model, TaskParameters) else {}
+        for name, field in model.known(dataset).items():
+            fields.setdefault(name, (field, {}))[1][kind] = written_out(own.get(name, field.default))
+    return [option(model, name, *found, one) for name, found in fields.items()]
+
+
+def option(model: type[Parameters], name: str, field: FieldInfo, defaults: dict[str, str], one: bool) -> click.Option:
+    """The option for a parameter, with its default value in words."""
     about, _, default = (field.description or "").partition("; default ")
-    default, annotation = default or default_of(model, name), field.annotation
+    source, value = next(((source, value) for source, value in defaults.items() if value), ("", ""))
+    default = default or value + (f" for {source}" if len(set(defaults.values())) > 1 else "")
+    annotation = field.annotation
     if name == "dataset" and issubclass(model, TaskParameters):
         about, default = f"one of {', '.join(written(model.sources()))}", model.usual
     kind = "A,B,..." if get_origin(annotation) is tuple else METAVARS.get(annotation)
@@ -118,7 +119,7 @@ def as_line_of_json(result: Result) -> str:
     rows, name = result.history, "rows"
     if isinstance(result.config, Sweep):
         rows, name = rows[rows["epoch"] == result.config.epochs], "last"
-    return json.dumps(content | {name: json.loads(rows.to_json(orient="records"))})
+    return json.dumps(content | {name: rows.astype(object).where(rows.notna(), None).to_dict("records")})
 
 
 def counts(test: Mapping[str, Any]) -> str:

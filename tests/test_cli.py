@@ -1,8 +1,10 @@
-"""The command line as a user meets it: help, runs, mistakes, interruptions, and what it says about itself."""
+"""The command line as a user meets it: help, runs, mistakes, interruptions, and the examples of book/running.md."""
 
 import json
 import os
 import re
+import runpy
+import shlex
 import signal
 import subprocess
 import sys
@@ -311,3 +313,20 @@ def test_runs_are_listed_once_with_their_measures_and_damaged_ones_named(tmp_pat
     assert [entry["name"] for entry in json.loads(fcam("list", "--json").stdout)] == [hard.folder.name]
     sentence = refused(fcam("record", hard.folder.name, soft.folder.name))
     assert sentence.startswith(f"'{soft.folder.name}' is not a stored result: ")
+
+
+EXAMPLE = re.compile(r"```python\n(.+?)```\n\n```bash\nfcam (.+?)```\n\n```text\n(.+?)\n```", re.S)
+EXAMPLES = EXAMPLE.findall((ROOT / "book" / "running.md").read_text("utf-8"))  # of "Your own data"
+
+
+@pytest.mark.parametrize(("data", "command", "printed"), EXAMPLES, ids=["pictures", "text", "series", "bags"])
+def test_an_example_prints_what_the_page_says(data: str, command: str, printed: str) -> None:
+    Path("make.py").write_text(data)
+    runpy.run_path("make.py")
+    done = fcam(*shlex.split(command.replace("\\\n", "")))
+    assert done.exit_code == 0, done.output
+    said = done.stdout.splitlines()[-1].rpartition(", in ")[0]
+    words = [re.sub(r"\d\.\d+", "", line.partition(": ")[2]) for line in (said, printed)]
+    assert words[0] == words[1]
+    numbers = [[float(number) for number in re.findall(r"\d\.\d+", line)] for line in (said, printed)]
+    assert numbers[0] == pytest.approx(numbers[1], abs=0.02), "another result than the page shows"

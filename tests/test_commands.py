@@ -22,6 +22,7 @@ from fcamlib.cli import main
 from fcamlib.config import SOURCES, Grid, Run, SweepGrid
 from fcamlib.data import coco, posts
 from fcamlib.errors import UserError
+from fcamlib.terminal import as_line_of_json
 
 SMALL = {"num_train": 64, "num_validation": 32, "num_test": 32, "num_segments": 3, "epochs": 2, "batch_size": 32}
 
@@ -154,6 +155,8 @@ def keep(result: store.Result[Any], loss: float = 0.0, **summary: Any) -> None:
 
 def test_a_rerun_gives_the_recorded_numbers_and_is_stored(recorded: Path) -> None:
     kept, swept = tiny_run(), store.get(SweepGrid.of(TINY_SWEEP).config())
+    last = swept.history[swept.history["epoch"] == 2]
+    assert [row["loss"] for row in json.loads(as_line_of_json(swept))["last"]] == last["loss"].tolist(), "rounded"
     keep(kept)
     keep(swept)
     found = answer("digits-*", swept.folder.name)
@@ -184,17 +187,15 @@ def test_a_record_of_another_instruction_set_is_computed_with_it_where_the_proce
     recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = tiny_run()
-    keep(result, provenance={**result.summary["provenance"], "cpu_capability": "AVX2"})
-    record: store.Result[Any] = store.every(recorded=True)[0]
-    for sets, by_hand, expected in (
-        (["AVX2", "AVX512"], "AVX512", "AVX2"),
-        (["AVX2", "AVX512"], "avx2", ""),
-        (["AVX2"], "AVX2", ""),
-        ([], "", ""),
-    ):
+    record, own = store.record(result), result.summary["provenance"]["cpu_capability"]
+    wider = [own, "WIDER"]
+    for sets, by_hand, expected in ((wider, "WIDER", own), (wider, own.lower(), ""), ([], "", ""), ([own], own, "")):
         monkeypatch.setattr(checks, "instruction_sets", lambda sets=sets: sets)
         monkeypatch.setenv(checks.CAPABILITY, by_hand)
         assert checks.capability(record) == expected
+    other = {**result.summary, "provenance": {"cpu_capability": "WIDER"}}
+    store.write(result.config, result.history.assign(train_loss=0.0), other, {})  # stored, but of another set
+    assert "largest difference 0; in" in answer("digits-*").output
 
 
 def test_without_the_records_instruction_set_it_says_so_and_judges_by_the_spread_over_seeds(recorded: Path) -> None:
@@ -214,6 +215,7 @@ def test_what_cannot_be_rerun_ends_with_one_sentence(recorded: Path) -> None:
     (folder,) = recorded.glob("digits-*")
     (folder / "history.csv").write_text("loss\n1\n")
     for name, sentence in (
+        ("x" * 300, f"no recorded result matches '{'x' * 197}...': `fcam list` shows"),
         ("nothing-*", "no recorded result matches 'nothing-*': `fcam list` shows the names of all 1."),
         ("digits-*", "is damaged (history.csv does not match its checksum): restore it with git."),
     ):

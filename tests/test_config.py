@@ -15,6 +15,7 @@ from fcamlib.config import (
     Bags,
     CaptionGrid,
     CrossValidation,
+    FlowParameters,
     Folds,
     Grid,
     Model,
@@ -77,6 +78,7 @@ REFUSED: list[tuple[type[Parameters], dict[str, Any], str]] = [
     (Grid, {"dataset": "keywords", "encoder": "mlp"}, "encoder='mlp' is unknown: choose embedding or transformer."),
     (SweepGrid, {"classification_network": "cnn:1x2"}, "classification_network='cnn:1x2' is unknown: choose one of cifar10, "),
     (CaptionGrid, {"image_size": 50}, "image_size=50 is not allowed: give a multiple of 8 (side of a picture in pixels)."),
+    (FlowParameters, {"num_segments": "20,20", "seeds": "1,1"}, f"seeds=1,1 {TWICE}"),
     (Folds, {"methods": "soft"}, "dataset is missing: add it (bags:PATH, an .npz file of bags)."),
 ]  # fmt: skip
 
@@ -110,6 +112,7 @@ def test_a_wrong_value_is_one_short_sentence(kind: type[Parameters], given: dict
         (SweepGrid, {"paradigms": "soft", "hard_learning_rate": 0.2}, "hard_learning_rate=0.2 has no effect: hard is not"),
         (StudyGrid, {"paradigms": "soft", "soft_shares": 0.3}, "soft_shares=0.3 has no effect: it belongs to the hybrid."),
         (StudyGrid, {"each_learning_rate": 0.1, "learning_rates": 0.2}, "learning_rates=0.2 has no effect: each_learning_rate"),
+        (CaptionGrid, {"paradigms": "soft", "entropy_weight": 0.1}, "entropy_weight=0.1 has no effect: hard is not trained."),
         (Grid, {"momentum": 0.5, "switch_epoch": 3}, ""),
         (Grid, {"paradigms": "soft+soft", "switch_epoch": 3, "hard_learning_rates": 0.2}, ""),
     ],

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from fcamlib import estimate, running
+from fcamlib import estimate, running, store
 from fcamlib.cli import main
-from fcamlib.config import CaptionGrid, Grid, Run
+from fcamlib.config import CaptionGrid, Grid, Run, Study, StudyGrid
 from fcamlib.errors import UserError
 from fcamlib.estimate import duration
 from fcamlib.store import Result
@@ -45,7 +45,7 @@ def test_durations_are_hours_and_minutes() -> None:
     assert {seconds: duration(seconds) for seconds in said} == said
 
 
-def like(config: Run, *runs: Result) -> float | None:
+def like(config: Run | Study, *runs: Result) -> float | None:
     try:
         return estimate.training_seconds(config, estimate.stored_pace(runs))
     except UserError:
@@ -62,6 +62,14 @@ def test_a_stored_run_tells_of_each_phase_by_epochs_rates_and_training_instances
     assert like(config_of("soft", **rates, keep="best"), searched) == 3.0 * (2 + 2 + 6)
     others = [stored(told.config, {0: [value], 1: [value]}) for value in (1.0, 100.0)]
     assert like(config_of("soft"), told, *others) == 6 * 3.0, "not the median"
+
+
+def test_of_a_study_that_was_interrupted_only_what_is_missing_counts(results: Path) -> None:
+    study = StudyGrid.of({**SMALL, "paradigms": "soft", "seeds": "0,1,2", "evaluate_every": 1}).config()
+    told = stored(next(study.runs()), {0: [2.0]})
+    assert like(study, told) == 3 * 6 * 2.0
+    store.keep_row(store.writable(store.partial_dir(study)), {"run": told.config.name})
+    assert like(study, told) == 2 * 6 * 2.0
 
 
 @pytest.mark.parametrize(

@@ -82,10 +82,12 @@ def test_a_killed_job_is_tried_again_and_all_numbers_are_those_of_this_process(
         pd.testing.assert_frame_equal(one, other, check_exact=True)
 
 
-def test_slurm_is_asked_for_each_job_with_its_resources(folder: Path) -> None:
+def test_slurm_is_asked_for_each_job_with_its_resources_also_on_captions(folder: Path) -> None:
+    (folder / "grids.yaml").write_text(yaml.safe_dump_all([*GRIDS, {"dataset": "scenes"}]))
     listed = snakemake(folder, "slurm", "--dry-run")
     assert listed.returncode == 0, listed.stdout + listed.stderr
     assert re.search(r"resources: .*mem_mb=16000.*runtime=720, gpu=1", listed.stdout)
+    assert listed.stdout.count("results/captions-scenes-n150-") >= 3
 
 
 PIPELINE = """

@@ -10,12 +10,11 @@ from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
-from pydantic.fields import FieldInfo
 
-from fcamlib.config.parameters import SWEEPS, Parameters, TaskParameters, find_source, task_on
+from fcamlib.config.parameters import SWEEPS, Parameters, TaskParameters, task_on
 from fcamlib.config.results import *
 from fcamlib.config.sources import SOURCES, require_network
-from fcamlib.config.tasks import Names, Several, Some, as_list
+from fcamlib.config.tasks import Names, Several, Some, as_list, require_distinct
 from fcamlib.errors import UserError, shown
 from fcamlib.paradigms import SCHEDULES
 
@@ -142,11 +141,6 @@ class StudyGrid(Grid):
     evaluate_every: Epochs = Field(1_000_000, description="epochs between evaluations; default: only at phase ends")
 
     @classmethod
-    def known(cls, dataset: Any = None) -> dict[str, FieldInfo]:
-        known, task = super().known(dataset), find_source(dataset or cls.usual, cls.sources()).task
-        return {name: field for name, field in known.items() if name != "num_segments" or name in task.model_fields}
-
-    @classmethod
     def _task_fields(cls, fields: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
         numbers = as_list(own.get("num_segments", ()))
         first = numbers[0] if isinstance(numbers, list | tuple) and numbers else 0
@@ -231,6 +225,13 @@ class CaptionGrid(TaskParameters, CaptionTraining, CaptionModel):
             raise UserError(f"encoder=features does not belong to dataset='{self.dataset}': choose smallcnn.")
         return self
 
+    def idle(self) -> Iterable[tuple[str, str]]:
+        if self.paradigms == ("soft",):
+            yield from ((name, "hard is not trained") for name in ("credit", "baseline_momentum", "entropy_weight"))
+        frozen = ("region_dim", "encoder_learning_rate", "later_encoder_learning_rate")
+        for name in frozen if self.encoder == "features" else ("features", "weights"):
+            yield name, f"encoder={self.encoder} does not use it"
+
     def configs(self) -> list[CaptionRun]:
         """The runs, paradigm by paradigm, seed by seed."""
         common = {"data": self.task, "model": self.part(CaptionModel), "training": self.part(CaptionTraining)}
@@ -244,6 +245,12 @@ class CaptionGrid(TaskParameters, CaptionTraining, CaptionModel):
             self.part(CaptionPhase, paradigm=first, epochs=self.switch_epoch),
             CaptionPhase(paradigm=second, epochs=self.epochs - self.switch_epoch, **later),
         )
+
+
+def grid_of(parameters: Mapping[str, Any]) -> Grid | CaptionGrid:
+    """The grid of a profile's document: of captioning runs if its data source has captions."""
+    kind = str(parameters.get("dataset", "")).partition(":")[0]
+    return (CaptionGrid if kind in CaptionGrid.sources() else Grid).of(parameters)
 
 
 class SweepGrid(TaskParameters, Training, FixedFocus):
@@ -307,7 +314,8 @@ class FlowParameters(Parameters, Momentum):
     batch_size: int = Field(40, ge=1, le=10**5, description="instances per step")
 
     @model_validator(mode="after")
-    def _check_lists(self) -> Any:
+    def _check_lists(self) -> Any:  # in place of the check of all parameters: settings may share a value
+        require_distinct(self, but=("num_segments", "num_classes", "end_times"))
         for name in ("num_classes", "end_times"):
             if (given := len(getattr(self, name))) != (needed := len(self.num_segments)):
                 raise UserError(f"{name} has {given} values and num_segments {needed}: give one for each setting.")

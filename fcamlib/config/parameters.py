@@ -69,11 +69,6 @@ class Parameters(Frozen):
         require_distinct(self)
         return self
 
-    @classmethod
-    def without_zeros(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The parameters of a notebook, in which 0 can mean the default of a data source."""
-        return parameters
-
     def part(self, model: type[Any], **more: Any) -> Any:
         """A part of a config, from the parameters of the same names."""
         names = set(model.model_fields) & set(type(self).model_fields) - {*self.fixed, *more}
@@ -122,6 +117,7 @@ class TaskParameters(Parameters):
         without = {"source", "fingerprint", "task", *source.without, *cls.fixed}
         without |= set() if source.task.encoders or cls.command != "grid" else {"encoder"}
         without |= set() if issubclass(source.task, Mosaics) else {"memory_layout"}
+        without |= {"num_segments"} - source.task.model_fields.keys()
         return {name: field for name, field in fields.items() if name not in without}
 
     @classmethod
@@ -142,7 +138,7 @@ class TaskParameters(Parameters):
         values = cls.defaults(kind)
         for name, value in parameters.items():
             if name not in known and not (name in SOURCES[kind].without and is_empty(value)):
-                if not any(name in cls.known(f"{k}:x" if s.path else k) for k, s in cls.sources().items()):
+                if not any(name in cls.known(other) for other in written(cls.sources())):
                     raise UserError(unknown_name(name, known))
                 raise UserError(f"{name} does not belong to dataset='{shown(dataset)}': leave it out.")
             if name in known and name != "dataset" and not (name in values and is_empty(value)):

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, ValidationError, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
 
-from fcamlib.config.sources import load_plugins, portable_source, short_source
+from fcamlib.config.sources import load_plugins, short_source
 from fcamlib.config.tasks import AnyTask, Frozen, Some, Words
 from fcamlib.errors import UserError, explain
 from fcamlib.paradigms import PAPER, PARADIGMS, SCHEDULES
@@ -132,20 +132,12 @@ class Comparison(Frozen):
     batch_size: BatchSize = Field(16, description="bags per step")
 
 
-KINDS: dict[Any, type[Config]] = {}  # field `kind` -> class of a config.json
-
-
 class Config(Frozen):
     """Base of the configs that define stored results; a field `kind` (none: `Run`) gives the class to `read`."""
 
     compute: ClassVar[str]  # "module:function" that computes the result, imported when called
     label: ClassVar[str]  # readable part of the name, with {0} for the config
     group: ClassVar[str] = "runs"  # title of its kind in `fcam list`
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Register the class for `read`."""
-        KINDS.setdefault(cls.model_fields["kind"].default if "kind" in cls.model_fields else None, cls)
 
     @property
     def digest(self) -> str:
@@ -162,15 +154,6 @@ class Config(Frozen):
     def steps(self) -> int:
         """Number of epochs, or of trainings, in the computation."""
         return sum(phase.steps for phase in getattr(self, "phases", ()))
-
-    @property
-    def portable(self) -> Any:
-        """The same config without machine-specific paths."""
-
-        def moved(value: Any) -> Any:
-            return tuple(map(moved, value)) if isinstance(value, tuple) else getattr(value, "portable", value)
-
-        return self.model_copy(update={name: moved(value) for name, value in self})
 
 
 class Run(Config):
@@ -244,10 +227,6 @@ class CrossValidation(Config, Comparison):
     @property
     def slug(self) -> str:
         return short_source(self.source)
-
-    @property
-    def portable(self) -> Any:
-        return self.model_copy(update={"source": portable_source(self.source)})
 
     @property
     def steps(self) -> int:
@@ -355,8 +334,9 @@ def read(content: bytes) -> Config:
     """The config in a config.json; the field `kind` gives its class. Raises `UserError` if it is invalid."""
     load_plugins()
     model: type[Config] = Run  # refuses invalid JSON and unknown kinds
+    kinds = {one.model_fields["kind"].default: one for one in Config.__subclasses__() if "kind" in one.model_fields}
     with suppress(ValueError, RecursionError, AttributeError, TypeError):
-        model = KINDS.get(json.loads(content).get("kind"), Run)
+        model = kinds.get(json.loads(content).get("kind"), Run)
     return checked(model, content)
 
 

@@ -5,6 +5,7 @@ Each field is declared once: its range and description serve the command line, n
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -67,11 +68,21 @@ class Frozen(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 
+    @property
+    def portable(self) -> Any:
+        """The same without machine-specific paths: a fingerprint identifies files by content."""
 
-def require_distinct(model: BaseModel) -> None:
-    """Refuse a list that contains a value twice."""
+        def moved(value: Any) -> Any:
+            return tuple(map(moved, value)) if isinstance(value, tuple) else getattr(value, "portable", value)
+
+        parts = {name: portable_source(value) if name == "source" else moved(value) for name, value in self}
+        return self.model_copy(update=parts)
+
+
+def require_distinct(model: BaseModel, but: Collection[str] = ()) -> None:
+    """Refuse a list that contains a value twice, except for the fields `but`."""
     for name, values in model:
-        if isinstance(values, tuple) and len(set(values)) < len(values):
+        if name not in but and isinstance(values, tuple) and len(set(values)) < len(values):
             raise UserError(f"{name}={shown(','.join(map(str, values)))} contains a value twice: give each once.")
 
 
@@ -91,11 +102,6 @@ class Task(Frozen):
     def kind(self) -> str:
         """The name of the source without a path."""
         return self.source.split(":", 1)[0]
-
-    @property
-    def portable(self) -> Any:
-        """The same task without machine-specific paths: the fingerprint identifies files by content."""
-        return self.model_copy(update={"source": portable_source(self.source)})
 
     @property
     def slug(self) -> str:
@@ -295,8 +301,7 @@ class Coco(Task):
 
     @property
     def portable(self) -> Any:
-        names = {name: Path(getattr(self, name)).name for name in ("words", "weights")}
-        return self.model_copy(update={"source": portable_source(self.source), **names})
+        return super().portable.model_copy(update={n: Path(getattr(self, n)).name for n in ("words", "weights")})
 
 
 def read_task(value: Any, info: Any) -> Any:
