@@ -122,6 +122,7 @@ def read_text(file: Path, owner: str) -> str:
     """The text of a user's file, given by the parameter `owner`; `DataError` if it is empty or not UTF-8."""
     try:
         with opened(file, MOST_BYTES) as stream:
+            require_memory(4 * file.stat().st_size, f"{owner}: the contents of '{file}'", "give a smaller file")
             content = stream.read()
     except OSError as error:
         raise DataError(f"{owner}: the file '{file}' cannot be read ({error.strerror}).") from None

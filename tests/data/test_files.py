@@ -65,7 +65,7 @@ def test_a_second_look_reads_nothing_and_a_change_is_seen(
     assert content_hash(file) == changed
 
 
-def test_names_count_in_a_fingerprint_and_odd_files_are_one_sentence(tmp_path: Path) -> None:
+def test_names_count_and_odd_files_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_bytes(b"1")
     assert fingerprint({"x": tmp_path / "a"}) == sha256(f"{sha256(b'1')}  x\n".encode())
     assert fingerprint({"x": tmp_path / "a"}) != fingerprint({"y": tmp_path / "a"})
@@ -84,6 +84,9 @@ def test_names_count_in_a_fingerprint_and_odd_files_are_one_sentence(tmp_path: P
         files_below(tmp_path / "none")  # a subfolder without permission is as unreadable, and would be left out
     with pytest.raises(DataError, match=r"cannot be read \(it is not a regular file\)"):
         read_text(tmp_path / "pipe", "text:x")
+    monkeypatch.setattr(files.Path, "read_text", lambda *_: "MemAvailable: 0 kB")
+    with pytest.raises(DataError, match=r"^text:x: the contents of '.*a' need 0.0 GB, but only 0.0 GB of memory"):
+        read_text(tmp_path / "a", "text:x")
 
 
 def test_a_download_is_whole_and_happens_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
