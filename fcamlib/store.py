@@ -15,15 +15,15 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from filelock import FileLock, Timeout
+from filelock import AcquireReturnProxy, FileLock, Timeout
 
 from fcamlib import paths
 from fcamlib.config import Config, read
@@ -230,17 +230,14 @@ def unfinished() -> list[str]:
     return sorted(name for name in names if not os.path.lexists(paths.results_dir() / name / SUMS))
 
 
-@contextmanager
-def locked(config: Config) -> Iterator[None]:
+def locked(config: Config) -> AcquireReturnProxy:
     """Lock a result while it is computed; the lock ends with the process."""
     lock = FileLock(writable(paths.results_dir() / ".locks") / f"{config.name}.lock")
     try:
-        held = lock.acquire(timeout=0)
+        return lock.acquire(timeout=0)
     except Timeout:
         log.info("another process is computing '%s': waiting for it.", config.name)
-        held = lock.acquire()
-    with held:
-        yield
+        return lock.acquire()
 
 
 def writable(folder: Path) -> Path:

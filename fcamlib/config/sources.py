@@ -19,8 +19,6 @@ from typing import Any
 from fcamlib import paths
 from fcamlib.errors import DataError, UserError, one_line, shown
 
-FILE_ENDINGS = (".npz", ".jsonl", ".json")  # left out of the names of results
-
 
 @dataclass(frozen=True)
 class Source:
@@ -73,11 +71,9 @@ def portable_source(source: str) -> str:
 
 def short_source(source: str) -> str:
     """The data source as part of a file name."""
-    kind, colon, name = portable_source(source).partition(":")
-    name = name if colon else kind
-    if kind != "folder":
-        name = name.removesuffix(next((end for end in FILE_ENDINGS if name.endswith(end)), ""))
-    readable = "".join(c if c.isalnum() or c in "-_" else "-" for c in name).strip("-").lower()
+    kind, _, name = portable_source(source).partition(":")
+    name = name if kind == "folder" else re.sub(r"\.(npz|jsonl?)\Z", "", name or kind)
+    readable = re.sub(r"[^\w-]", "-", name).strip("-").lower()
     return readable[:48] or "data"  # a file name holds 255 bytes, and a letter takes up to four
 
 
