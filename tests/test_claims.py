@@ -46,9 +46,8 @@ def evidence(unfinished: str = "", **changes: dict[str, np.ndarray]) -> Evidence
 
 
 def test_criteria_by_hand() -> None:
-    assert {name: verdict(found) for name, found in measure(CLAIMS, evidence()).items()} == dict.fromkeys(
-        ("D1", "D2", "D3", "S1", "S2", "S3", "H1"), "supported"
-    )
+    expected = dict.fromkeys(("D1", "D2", "D3", "S1", "S2", "S3", "H1"), "supported")
+    assert {name: verdict(found) for name, found in measure(CLAIMS, evidence()).items()} == expected
     soft, hard = np.array([[0.2, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.9, 0.9, 0.9]]), np.array([np.linspace(0.1, 1.0, 10)])
     over = {"a_z": {"soft": soft, "hard": hard}, "focus_accuracy": {"soft": hard, "hard": soft}}
     none = dict.fromkeys(("soft", "hard"), np.zeros(1))
@@ -64,11 +63,10 @@ def test_criteria_by_hand() -> None:
     squares = [(0.04 + 0.09) / 2, (0.64 + 4 * 0.81) / 5]
     assert [float(c.values[0]) for c in found] == pytest.approx([squares[0] - 0.15, squares[1] - 0.88])
     assert at_end(hard[:, :2]).tolist() == pytest.approx([0.15])
-    for epochs, expected in (([0.5], [-0.5, 0.0]), ([0.5, 0.3], [-0.5, -0.1])):  # the first is early, and the middle
-        short = CLAIMS["D1"].measure(
-            Evidence(none, {}, {"a_z": {"soft": np.array([epochs]), "hard": 2 * np.array([epochs])}})
-        )
-        assert [float(c.values[0]) for c in short] == pytest.approx(expected)
+    for epochs, gaps in (([0.5], [-0.5, 0.0]), ([0.5, 0.3], [-0.5, -0.1])):  # the first is early, and the middle
+        twice = {"soft": np.array([epochs]), "hard": 2 * np.array([epochs])}
+        short = CLAIMS["D1"].measure(Evidence(none, {}, {"a_z": twice}))
+        assert [float(c.values[0]) for c in short] == pytest.approx(gaps)
     saif = {"soft": np.array([0.5, 0.7]), "hard": np.array([0.6, 0.4]), "hybrid": np.array([0.62, 0.65])}
     half = {name: values / 2 for name, values in saif.items()}
     found = CLAIMS["H1"].measure(Evidence(half, saif, accuracy_name="BLEU"))
@@ -94,9 +92,8 @@ def test_shares_by_hand() -> None:
     for claim, values in expected.items():
         found = CLAIMS[claim].measure(given)
         assert [float(c.values[0]) for c in found] == pytest.approx(values)
-        assert [(c.bound, c.is_share) for c in found] == [
-            ((0.5, True) if "'s share" in c.name else (0, False)) for c in found
-        ]
+        for c in found:
+            assert (c.bound, c.is_share) == ((0.5, True) if "'s share" in c.name else (0, False))
 
 
 def test_what_is_late_waits_for_the_end_of_training_and_what_is_missing_is_not_tested() -> None:

@@ -61,7 +61,7 @@ def sample_mosaics(segments: ArrayLike, foreground: ArrayLike, labels: Sequence[
     for instance, label in enumerate(labels):
         down, beside = divmod(instance, across)
         left, top = MARGIN + beside * (width + 0.3), MARGIN + down * block
-        ax.text(left, top, f"label: {_shortened(label, 25)}", va="top", parse_math=False)
+        ax.text(left, top, f"label: {shortened(label, 25)}", va="top", parse_math=False)
         grid = Grid(left, top + 0.25, side, side + GAP, columns)
         _draw_segments(ax, images[instance], np.asarray(foreground)[instance], grid, instance)
     note = "framed: the foreground, which decides the label and is hidden during training"
@@ -86,7 +86,7 @@ def attention_gallery(
     """
     images, weights = _colored(segments), by_paradigm(alpha)
     lines, columns = _wrapped(images.shape[1], 7)
-    names = max(NAMES, *(0.2 + 0.076 * len(_shortened(style_of(name).label, 13)) for name in weights))
+    names = max(NAMES, *(0.2 + 0.076 * len(shortened(style_of(name).label, 13)) for name in weights))
     side = min(0.8, (PAGE_WIDTH - 2 * MARGIN - names - VERDICTS) / columns - GAP)
     line = side + BAR_OFFSET + len(weights) * BAR_STEP + 0.09
     block = HEAD + lines * line + 0.1
@@ -96,7 +96,7 @@ def attention_gallery(
         grid = Grid(MARGIN + names, MARGIN + HEAD + instance * block, side, line, columns)
         right = grid.left + columns * (side + GAP) + 0.02
         named: Any = {"va": "top", "fontweight": "bold", "parse_math": False}
-        ax.text(MARGIN, grid.top - HEAD, f"label: {_shortened(label_names[label], 40)}", **named)
+        ax.text(MARGIN, grid.top - HEAD, f"label: {shortened(label_names[label], 40)}", **named)
         ax.text(right, grid.top + side + BAR_OFFSET - 0.05, "predicted, $s_y$", va="bottom", fontsize=NOTE_SIZE)
         _draw_segments(ax, images[instance], np.asarray(foreground)[instance], grid, instance)
         for place, (paradigm, values) in enumerate(weights.items()):
@@ -104,7 +104,7 @@ def attention_gallery(
             _draw_weights(ax, paradigm, np.asarray(values, dtype=np.float64)[instance], grid, offset, instance)
             predicted, score = (np.asarray(of[paradigm])[instance] for of in (predictions, scores))
             sign = RIGHT if predicted == label else WRONG
-            text = f"{sign} {_shortened(label_names[int(predicted)], 10)} {score:.2f}"
+            text = f"{sign} {shortened(label_names[int(predicted)], 10)} {score:.2f}"
             shown: Any = {"va": "center_baseline", "fontsize": NOTE_SIZE, "gid": f"verdict-{paradigm}-{instance}"}
             ax.text(right, grid.top + offset + BAR / 2, text, parse_math=False, **shown)
     ax.text(MARGIN, height - 0.1, GALLERY_NOTE, va="bottom", color=FAINT_INK, fontsize=NOTE_SIZE, linespacing=1.35)
@@ -122,7 +122,7 @@ def _draw_weights(
         corner, middle = (left, top + offset), top + offset + BAR / 2
         if segment % grid.columns == 0:
             ax.plot([MARGIN + 0.06], [middle], color=look.color, marker=look.marker, ls="")
-            ax.text(MARGIN + 0.17, middle, _shortened(look.label, 13), **small)
+            ax.text(MARGIN + 0.17, middle, shortened(look.label, 13), **small)
         ax.add_patch(Rectangle(corner, grid.side, BAR, facecolor=CARD, edgecolor=RULE, lw=0.7, zorder=1.5))
         # Semi-transparent, so that dark numbers keep their contrast.
         bar = Rectangle(corner, weight * grid.side, BAR, facecolor=look.color, alpha=0.45, lw=0, zorder=1.6)
@@ -171,6 +171,6 @@ def _draw_segments(
             ax.add_patch(frame)
 
 
-def _shortened(name: str, most: int) -> str:
+def shortened(name: str, most: int) -> str:
     """A name, truncated with an ellipsis if it is too long."""
     return name if len(name) <= most else name[: most - 1].rstrip() + "\N{HORIZONTAL ELLIPSIS}"

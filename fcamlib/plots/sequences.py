@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from fcamlib.paradigms import style_of
 from fcamlib.plots.look import CARD, FAINT_INK, INK, NOTE_SIZE, PAGE_WIDTH, RULE, PageFigure, by_paradigm, styled
+from fcamlib.plots.pictures import shortened
 
 CHANNEL_LINES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (4, 1.2, 1, 1.2)))
 HATCHES = ("", "////", "....", "xxxx")  # for reading without colour
@@ -43,7 +44,7 @@ def series_attention(
     for number, label in enumerate(np.asarray(labels).tolist()):
         mask = np.asarray(foreground)[number]
         right = [style_of(name).label for name in weights if np.asarray(predictions[name])[number] == label]
-        heading = f"label: {label_names[label]}; right: {', '.join(right) or 'none'}"
+        heading = f"label: {shortened(label_names[label], 40)}; right: {', '.join(right) or 'none'}"
         top, below = axes[2 * number : 2 * number + 2]
         _draw_series(top, windows[number], mask)
         top.set_title(heading, fontsize="medium", loc="left", parse_math=False)

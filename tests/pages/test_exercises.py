@@ -144,9 +144,8 @@ def test_cost_and_sampled_losses() -> None:
     z = {}
     for draws, temperature in ((200, 0.3), (20_000, 0.3), (200, 1.0)):
         logits = (x @ f).expand(draws, 8).clone().requires_grad_()
-        drawn = sampled_losses.straight_through(
-            logits.log_softmax(dim=1), temperature, torch.Generator().manual_seed(1)
-        )
+        generator = torch.Generator().manual_seed(1)
+        drawn = sampled_losses.straight_through(logits.log_softmax(dim=1), temperature, generator)
         loss = -(drawn @ x @ (1.5 * g)).log_softmax(dim=1)[:, 1]
         gradient = torch.autograd.grad(loss.sum(), logits)[0] @ x
         z[draws, temperature] = f"{sampled_losses.largest_z(gradient, truth):.0f}"

@@ -175,9 +175,8 @@ def address(data: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """A phone; pages ask for nothing over the network and report nothing."""
-    context = browser.new_context(
-        viewport={"width": 390, "height": 844}, permissions=["clipboard-read", "clipboard-write"]
-    )
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
     asked = list[str]()
     context.on("request", lambda request: asked.append(request.url))
     context.on("weberror", lambda error: asked.append(f"error: {error.error}"))

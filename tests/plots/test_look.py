@@ -140,9 +140,8 @@ def test_a_shown_figure_says_how_it_was_made_and_keeps_the_parameters_of_its_com
     plots.show(figure := a_figure(), "saif-over-tau", results)
     picture, note = displayed
     assert picture is figure
-    assert note["text/plain"].startswith(
-        "how it was made: papermill notebooks/02_accuracy_and_saif.ipynb out.ipynb -p "
-    )
+    command = "papermill notebooks/02_accuracy_and_saif.ipynb out.ipynb -p "
+    assert note["text/plain"].startswith(f"how it was made: {command}")
     for option in ("-p dataset 'folder:a b&c'", "-p seeds 0,1", "-p num_segments 9", "-p momentum 0.5"):
         assert option in note["text/plain"] and escape(option, quote=False) in note["text/html"]
     commits = "<code>aaaaaaa</code>, <code>bbbbbbb+</code>"

@@ -159,7 +159,8 @@ def test_each_series_is_drawn_whole_with_its_weights_below() -> None:
     titles = [fig.axes[place].get_title(loc="left") for place in (0, 2)]
     assert titles == ["label: sleep; right: SA", "label: wake; right: HA"]
     many: Any = {"segments": np.zeros((2, 119, 1, 5)), "foreground": np.zeros((2, 119), dtype=bool)}
-    assert_legible(plots.series_attention(**some_series(**many, alpha={"soft": np.full((2, 119), 1 / 119)})))
+    many |= {"alpha": {"soft": np.full((2, 119), 1 / 119)}, "label_names": ("deep sleep " * 9, "wakefulness" * 9)}
+    assert_legible(plots.series_attention(**some_series(**many)))
 
 
 def test_word_attention_shows_the_picture_and_each_word_with_its_box_and_its_cell() -> None:
@@ -182,9 +183,8 @@ def test_word_attention_shows_the_picture_and_each_word_with_its_box_and_its_cel
 
 def test_word_attention_wraps_long_captions_and_says_where_there_are_no_words() -> None:
     words = [f"w{number}" for number in range(7)] + ["Bahnhofsvorplatz", "Straßenbahnhaltestelle"]
-    fig = plots.word_attention(
-        None, np.zeros((0, 4)), {"soft": a_caption(words, list(range(9))), "hard": a_caption([], [])}
-    )
+    captions = {"soft": a_caption(words, list(range(9))), "hard": a_caption([], [])}
+    fig = plots.word_attention(None, np.zeros((0, 4)), captions)
     assert [ax.get_title() for ax in fig.axes] == [*words, "no words"]
     heights = [round(ax.get_position().y0, 6) for ax in fig.axes]
     assert len(set(heights)) == 3 and heights == sorted(heights, reverse=True)
