@@ -239,6 +239,7 @@ def test_names_of_results_are_short_and_readable(tmp_path: Path) -> None:
     name = config_on(f"folder:{(tmp_path / 'My set').rename(tmp_path / ('Ünï cödé.' * 18))}").name
     assert len(name.encode()) < 200 and not set(name) & set("/ .\\")
     assert short_source("folder:x/my.npz") == "my-npz" and short_source("bags:x/my.npz") == "my"
+    assert portable_source("coco:.") == f"coco:{Path.cwd().name}" and portable_source("text:a/b/..") == "text:a"
 
 
 @pytest.mark.parametrize(

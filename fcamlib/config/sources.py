@@ -66,7 +66,7 @@ def portable_source(source: str) -> str:
     kind, colon, path = source.partition(":")
     if not colon or kind == "hatexplain":  # the same data set wherever it is stored; the fingerprint identifies it
         return kind
-    return f"{kind}:{Path(path).name}"
+    return f"{kind}:{os.path.basename(os.path.abspath(path))}"  # of `.` the name of the working folder
 
 
 def short_source(source: str) -> str:
