@@ -9,7 +9,7 @@ Source: Ilse, Tomczak, Welling 2018, arXiv 1802.04712.
 from __future__ import annotations
 
 import time
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
@@ -39,54 +39,48 @@ ATTENTION_DIM = 64
 
 def cross_validation(config: CrossValidation, progress: Progress, scratch: Path) -> Computed:
     """Train and test every method on every fold; the history has one row per repeat, fold and method."""
-    given = config.model_dump(include={"source", "fingerprint", "validation_share"})
-    require_same_data(Bags(**given))
-    drawn = lru_cache(maxsize=1)(lambda repeat, fold: data(Bags(**given, repeat=repeat, fold=fold), seed=0))
     keys = product(range(config.repeats), range(config.folds), config.methods)
+    runs = {key: _run(config, *key) for key in keys}
+    *_, last = runs.values()
+    require_same_data(last.data)
+    drawn = lru_cache(maxsize=1)(partial(data, seed=0))
     trainings = (
-        (dict(zip(KEYS, key, strict=True)), lambda path, key=key: _fold_row(config, drawn(*key[:2]), path, *key))
-        for key in keys
+        (dict(zip(KEYS, key, strict=True)), lambda path, key=key, run=run: _fold_row(key, run, drawn(run.data), path))
+        for key, run in runs.items()
     )
     history = table(trainings, progress, scratch).sort_values([*KEYS], ignore_index=True)
-    versions = provenance(Numerics.of(_training(config)))
+    versions = provenance(Numerics.of(last.training))
     if set(REFERENCES) & set(config.methods):
         versions["packages"] |= {"torchmil": version("torchmil")}
     versions["train_seconds"] = round(float(history["seconds"].sum()), 1)
     return history, {"title": short_source(config.source), "provenance": versions}, {}
 
 
-def _training(config: CrossValidation) -> Training:
+def _run(config: CrossValidation, repeat: int, fold: int, method: str) -> Run:
+    """A method on a fold; all methods share seed and order of bags. ABMIL trains with soft attention's loss."""
+    bags = config.model_dump(include={"source", "fingerprint", "validation_share"}) | {"repeat": repeat, "fold": fold}
     given = config.model_dump(include={"batch_size", "threads"})
-    return Training(**given, memory_layout="contiguous", device="cpu", keep="best")
-
-
-def _phases(config: CrossValidation, method: str) -> tuple[Phase, ...]:
-    """The schedule of a method; ABMIL trains with soft attention's loss."""
+    training = Training(**given, memory_layout="contiguous", device="cpu", keep="best")
     lengths = {"soft" if method in REFERENCES else method: config.epochs}
     if method == "hybrid":
         lengths = {"soft": config.epochs // 2, "hard": config.epochs - config.epochs // 2}
     common = {"learning_rates": config.learning_rates, "optimizer": "adam"}
-    return tuple(Phase.model_validate({"paradigm": p, "epochs": n, **common}) for p, n in lengths.items())
+    phases = tuple(Phase.model_validate({"paradigm": p, "epochs": n, **common}) for p, n in lengths.items())
+    seed = repeat * config.folds + fold
+    return Run(data=Bags(**bags), model=BAG_MODEL, phases=phases, training=training, seed=seed)
 
 
-def _fold_row(config: CrossValidation, task: SDCTask, checkpoint: Path, repeat: int, fold: int, method: str) -> Row:
-    """Train one method on one fold and measure it on the test fold; all methods share seed and order of bags."""
-    began, seed, training = time.perf_counter(), repeat * config.folds + fold, _training(config)
-    phases, numerics = _phases(config, method), Numerics.of(training)
-    if method in REFERENCES:
-        model = abmil(task, method == "gated-abmil", seed)[0]
-    else:
-        anywhere = Bags(source="bags:any")
-        model = build_model(Run(data=anywhere, model=BAG_MODEL, phases=phases, training=training, seed=seed), task)
-    history = fit(model, task, phases, training, seed, checkpoint).history
-    kind, test, validation = phases[-1].paradigm, task.splits["test"], task.splits["validation"]
-    with reproducible(config.threads):
+def _fold_row(key: tuple[int, int, str], run: Run, task: SDCTask, checkpoint: Path) -> Row:
+    """Train one method on one fold and measure it on the test fold."""
+    began, numerics, method = time.perf_counter(), Numerics.of(run.training), key[2]
+    model = abmil(task, method == "gated-abmil", run.seed)[0] if method in REFERENCES else build_model(run, task)
+    history = fit(model, task, run.phases, run.training, run.seed, checkpoint).history
+    kind, test, validation = run.aggregation, task.splits["test"], task.splits["validation"]
+    with reproducible(run.training.threads):
         measures = split_summary(evaluate(model, test, [kind], numerics)[kind], test)
         hits = evaluate(model, validation, [kind], numerics)[kind].prediction_hit
     return {
-        "repeat": repeat,
-        "fold": fold,
-        "method": method,
+        **dict(zip(KEYS, key, strict=True)),
         **{name: measures[name] for name in BAG_MEASURES},
         "validation_accuracy": float(hits.mean()),
         "learning_rate": history[-1]["learning_rate"],

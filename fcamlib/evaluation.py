@@ -152,7 +152,7 @@ def _tabulated(
     num_logits = data.num_segments * (1 if class_logits is None else class_logits.shape[1])
     fitting = numerics.rows_at_once(BYTES_OF_A_LOGIT * num_logits)
     at_once = numerics.rows_at_once(TEMPORARIES * numerics.dtype.itemsize * prod(data.bank.segment_shape))
-    for part in _parts(data, min(numerics.evaluated_at_once, fitting)):
+    for part in _parts(data, min(size, fitting)):
         sums = None
         if needs(paradigms, "mixture"):
             rows, index = distinct(part.segments)

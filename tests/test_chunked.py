@@ -4,13 +4,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
-from toys import mlp, vectors
+from toys import Centred, mlp, vectors
 
 from fcamlib import chunked, numerics
 from fcamlib.chunked import batch_output, chunk_size, kept_of_each
@@ -20,6 +23,7 @@ from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM, FCAMOutput, TableOutput
 from fcamlib.networks import classification_network, focus_network
 from fcamlib.numerics import PLAIN, Numerics, reproducible
+from fcamlib.paradigms import PAPER
 
 N, B, M, K, D = 23, 7, 11, 5, 6
 FLOAT64 = Numerics(torch.device("cpu"), torch.float64)
@@ -27,19 +31,15 @@ PARADIGMS = ("soft", "hard", "lvml", "logit_mixture")
 each_paradigm = pytest.mark.parametrize("paradigm", PARADIGMS)
 
 
-class Neighbours(nn.Module):
-    """Adds to a segment the mean over its instance's real segments of a learned map of them."""
-
-    context_free = False
+class Neighbours(Centred):
+    """Maps segments by learned weights, and subtracts the instance's mean."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.map = nn.Linear(dim, dim, dtype=torch.float64)
 
     def forward(self, segments: Tensor, mask: Tensor | None) -> Tensor:
-        weight = torch.ones_like(segments[..., 0]) if mask is None else mask.to(segments.dtype)
-        mean = torch.einsum("bmd,bm->bd", self.map(segments).tanh(), weight) / weight.sum(dim=1, keepdim=True)
-        return segments + mean[:, None]
+        return super().forward(self.map(segments).tanh(), mask)
 
 
 def instances(masked: bool = True) -> SDCData:
@@ -121,10 +121,12 @@ def test_large_pictures_are_never_passed_together(monkeypatch: pytest.MonkeyPatc
     """Twenty photographs in a network with wide layers take more than the budget, in training and in evaluation."""
     monkeypatch.setattr(numerics, "BUDGET", 2**25)
     bank = Bank(torch.zeros(20, 128, 128, 3, dtype=torch.uint8), pictures=True)
-    data = replace(vectors(4, 5, 1, 1, K, masked=False), bank=bank, segments=torch.arange(20).view(4, 5))
+    data = replace(vectors(20, 5, 1, 1, K, masked=False), bank=bank, segments=torch.arange(100).view(20, 5) % 20)
     name, shape, generator = "cnn:1x24", (3, 128, 128), torch.Generator()
     model = FCAM(focus_network(name, shape, generator), classification_network(name, shape, K, generator))
-    for call in (lambda: batch_output(model, data, "hard", PLAIN), lambda: evaluate(model, data, ["hard"])):
+    calls: list[Callable[[], Any]] = [partial(evaluate, model, data, [paradigm]) for paradigm in PAPER]
+    calls.append(lambda: batch_output(model, data, "hard", PLAIN))
+    for call in calls:
         with PeakMemory() as memory:
             call()
         assert memory.peak < 1.25 * 2**25
