@@ -47,9 +47,8 @@ def test_the_picture_in_the_readme_was_drawn_from_the_records(found: dict[str, l
 
 def test_what_the_readme_and_the_landing_page_say_of_the_numbers_holds(found: dict[str, list[Any]]) -> None:
     of = {key: tables.evidence(runs) for key, runs in found.items()}
-    said = {
-        key: {claim: tables.verdict(c) for claim, c in tables.criteria(runs).items()} for key, runs in found.items()
-    }
+    criteria = {key: tables.criteria(runs) for key, runs in found.items()}
+    said = {key: {claim: tables.verdict(c) for claim, c in of_task.items()} for key, of_task in criteria.items()}
     for key in ("digits", "clouds"):
         assert {said[key][claim] for claim in ("S1", "S2", "S3")} == {"supported"}
     assert [key for key in said if said[key]["H1"] == "supported"] == ["digits"]

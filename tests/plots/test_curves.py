@@ -111,8 +111,8 @@ def test_saif_over_tau_draws_means_and_the_threshold() -> None:
 
 
 def test_gains_over_the_switch_are_means_with_intervals_and_the_rule_is_marked() -> None:
-    levels = {"task": ["digits", "$x$ 漢"], "share": [0.1, 0.5, 0.9], "seed": range(11)}
-    keys = pd.MultiIndex.from_product(levels.values(), names=levels)
+    levels: list[Any] = [["digits", "$x$ 漢"], [0.1, 0.5, 0.9], range(11)]
+    keys = pd.MultiIndex.from_product(levels, names=["task", "share", "seed"])
     draws = np.random.default_rng(3).normal(0.02, 0.05, (len(keys), 2))
     gains = pd.DataFrame(draws, keys, ["saif", "accuracy"]).reset_index()
     fig = plots.gain_over_switch(gains, {"digits": 0.1, "$x$ 漢": 0.37})
