@@ -10,7 +10,8 @@ was fixed in one commit; the book's page on the claims says which results were k
 | S1, S2, S3 | shares of test instances by the confidence of focus, max a, and prediction, max p                   |
 | H1         | SAIF, and accuracy or BLEU-4, hybrid minus the better of SA and HA in the same seed                  |
 
-Late measures are judged only if the training losses of both have flattened or the paper's number of epochs is reached.
+Late measures are judged only if the training losses of both have flattened or the paper's number of epochs is reached,
+early ones only if five epochs or more were measured.
 
 | claim      | on the linear theory and at fixed focus                                                              |
 |------------|-----------------------------------------------------------------------------------------------------|
@@ -122,12 +123,14 @@ WHEN: dict[str, Callable[[Float[np.ndarray, "R T"]], Seeds]] = {
 def _lead(e: Evidence, when: str, more: str, less: str) -> list[Criterion]:
     """A difference of paradigms, judged in the first known curve and also shown in the others."""
     known = [name for name in CURVES if name in e.curves]
-    unfinished = "" if when == "early" else e.unfinished.get(more) or e.unfinished.get(less, "")
+    untested = e.unfinished.get(more) or e.unfinished.get(less, "")
+    if when == "early":  # a fifth of fewer epochs holds none
+        untested = "" if known and e.curves[known[0]][more].shape[1] >= LAST else "fewer than five epochs are measured"
     return [
         Criterion(
             f"{when} {CURVES[name]}, {label_of(more)} - {label_of(less)}",
             WHEN[when](e.curves[name][more]) - WHEN[when](e.curves[name][less]),
-            untested=unfinished,
+            untested=untested,
             is_judged=name == known[0],
         )
         for name in known

@@ -67,6 +67,7 @@ def test_criteria_by_hand() -> None:
         twice = {"soft": np.array([epochs]), "hard": 2 * np.array([epochs])}
         short = CLAIMS["D1"].measure(Evidence(none, {}, {"a_z": twice}))
         assert [float(c.values[0]) for c in short] == pytest.approx(gaps)
+        assert [c.untested for c in short] == ["fewer than five epochs are measured", ""]
     saif = {"soft": np.array([0.5, 0.7]), "hard": np.array([0.6, 0.4]), "hybrid": np.array([0.62, 0.65])}
     half = {name: values / 2 for name, values in saif.items()}
     found = CLAIMS["H1"].measure(Evidence(half, saif, accuracy_name="BLEU"))

@@ -7,6 +7,8 @@ import pytest
 import torch
 from scipy.special import softmax
 from torch import Tensor, nn
+from torch.autograd import gradcheck
+from torch.func import functional_call
 from torch.testing import assert_close
 from toys import Centred, LinearFocus
 
@@ -109,6 +111,17 @@ def test_weighted_sum_equals_einsum(channels_last: bool) -> None:
     total = weighted_sum(pictures, INDEX, alpha)
     assert_close(total, torch.einsum("bmchw,bm->bchw", pictures[INDEX], alpha))
     assert total.is_contiguous(memory_format=layout)
+
+
+@each_paradigm
+def test_gradcheck_of_the_whole_model(model: FCAM, paradigm: str) -> None:
+    table, names = random(N, D).requires_grad_(), [name for name, _ in model.named_parameters()]
+
+    def loss(table: Tensor, *values: Tensor) -> Tensor:
+        output = functional_call(model, dict(zip(names, values, strict=True)), (table, INDEX, paradigm))
+        return output.loss(paradigm, Y)
+
+    assert gradcheck(loss, (table, *model.parameters()))
 
 
 def test_log_attention_keeps_masked_places_out() -> None:
