@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from nbformat import NotebookNode
-from nbval.plugin import IPyNbFile, get_sanitize_patterns
+from nbval.plugin import IPyNbFile, coalesce_streams, get_sanitize_patterns
 from papermill.cli import papermill
 from PIL import Image
 
@@ -83,8 +83,9 @@ def test_the_book_shows_what_is_stored(path: Path, request: pytest.FixtureReques
     stored: IPyNbFile = IPyNbFile.from_parent(request.session, path=path)
     stored.sanitize_patterns.update(get_sanitize_patterns((ROOT / "nbval.cfg").read_text()))
     for cell, shown in zip(stored.collect(), executed, strict=True):
-        outputs = [output for output in cell.cell.outputs if "figure-note" not in str(output.get("data"))]
-        same = cell.cell.source == shown.source and cell.compare_outputs(shown.outputs, outputs)
+        kept = [output for output in cell.cell.outputs if "figure-note" not in str(output.get("data"))]
+        outputs = map(coalesce_streams, (shown.outputs, kept))
+        same = cell.cell.source == shown.source and cell.compare_outputs(*outputs)
         assert same, f"{shown.source}\n" + "".join(cell.comparison_traceback)
 
 
