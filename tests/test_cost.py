@@ -2,6 +2,7 @@
 
 import pandas as pd
 import pytest
+import torch
 
 from benchmarks import cost as benchmark
 from fcamlib import cost
@@ -12,7 +13,15 @@ SMALL = CostParameters(num_segments=(3, 40), batch_size=4, num_pictures=400, rep
 
 
 @pytest.mark.parametrize("paradigm", PAPER)
-def test_chunks_give_the_gradient_of_one_piece_up_to_rounding(paradigm: str) -> None:
+def test_three_methods_give_one_loss_and_one_gradient(paradigm: str) -> None:
+    model, data = cost.problem(SMALL, 40, dtype=torch.float64)
+    found = []
+    for method in cost.METHODS:
+        loss = cost.output(method, model, data, paradigm, chunk_bytes=20_000).loss(paradigm, data.label)
+        gradient = torch.autograd.grad(loss, list(model.parameters()))
+        found.append(torch.cat([loss.detach()[None], *(part.flatten() for part in gradient)]))
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-9, atol=1e-14)
     assert 0 < cost.chunk_difference(SMALL, paradigm) < 1e-10
 
 
