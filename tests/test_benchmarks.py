@@ -86,6 +86,18 @@ def test_rows_take_their_ratios_from_pairs() -> None:
     ]
 
 
+def test_sides_are_measured_in_turn() -> None:
+    order: list[bool] = []
+
+    def measure(is_plain: bool) -> float:
+        order.append(is_plain)
+        return float(len(order))
+
+    line = report.compared("training", measure, 3)
+    assert order == [True, False, False, True, True, False]
+    assert (line["plain"]["median"], line["library"]["median"]) == (4.0, 3.0)
+
+
 @pytest.mark.parametrize("name", ["pictures", "theory", "text", "captions"])
 def test_every_benchmark_ends_in_one_form(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tiny: list[tuple[object, dict[str, object]]] = [

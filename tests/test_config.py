@@ -240,6 +240,7 @@ def test_names_of_results_are_short_and_readable(tmp_path: Path) -> None:
     assert len(name.encode()) < 200 and not set(name) & set("/ .\\")
     assert short_source("folder:x/my.npz") == "my-npz" and short_source("bags:x/my.npz") == "my"
     assert portable_source("coco:.") == f"coco:{Path.cwd().name}" and portable_source("text:a/b/..") == "text:a"
+    assert portable_source("folder:a\udcff") == "folder:a?", "a record is UTF-8"
 
 
 @pytest.mark.parametrize(

@@ -199,9 +199,10 @@ class CaptionTrainer:
         return parts | {"rows": self.rows, "baseline": self.baseline}
 
     def _restore(self, state: dict[str, Any]) -> None:
+        rows, baseline = state["rows"], state["baseline"].to(self.numerics.device)  # before anything is changed
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.rows, self.baseline = state["rows"], state["baseline"].to(self.numerics.device)
+        self.rows, self.baseline = rows, baseline
 
 
 def _split_summary(scores: CaptionScores) -> dict[str, Any]:

@@ -66,7 +66,8 @@ def portable_source(source: str) -> str:
     kind, colon, path = source.partition(":")
     if not colon or kind == "hatexplain":  # the same data set wherever it is stored; the fingerprint identifies it
         return kind
-    return f"{kind}:{os.path.basename(os.path.abspath(path))}"  # of `.` the name of the working folder
+    name = os.path.basename(os.path.abspath(path))  # of `.` that of the working folder, which need not be UTF-8
+    return f"{kind}:{name.encode(errors='replace').decode()}"
 
 
 def short_source(source: str) -> str:

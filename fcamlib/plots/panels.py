@@ -141,7 +141,15 @@ def by_seed(part: pd.DataFrame, x: str, measure: str) -> tuple[Float[np.ndarray,
     return table.columns.to_numpy(dtype=np.float64), table.to_numpy(dtype=np.float64)
 
 
-def _draw_curve(ax: Axes, x: Any, seeds: Any, band: Any, name: str, line: dict[str, Any], dense: bool) -> None:
+def _draw_curve(
+    ax: Axes,
+    x: Float[np.ndarray, " T"],
+    seeds: Float[np.ndarray, "R T"],
+    band: Float[np.ndarray, "3 T"],
+    name: str,
+    line: dict[str, Any],
+    dense: bool,
+) -> None:
     """Draw the mean, its interval if there are several seeds, and few seeds as dots if the mean has markers."""
     (mean, low, high), color, shown = band, line["c"], line["markevery"]
     ax.plot(x, mean, gid=f"mean-{name}", **line)
