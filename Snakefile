@@ -10,15 +10,16 @@ from pathlib import Path
 
 import yaml
 
-from fcamlib.config import Mosaics, grid_of, grids, profile_file
+from fcamlib.config import Mosaics, configs_of, grid_of, grids, profile_file
 from fcamlib.paths import recorded_dir, results_dir
 
 PROFILE = str(config.get("profile", "quick"))
 GRIDS = grids(profile_file(PROFILE))
 # Notebooks have one set of parameters: the first grid of pictures, or the quick profile's where there is none.
-SHOWN = next((grid for grid in [*GRIDS, *grids(profile_file("quick"))] if isinstance(grid_of(grid).task, Mosaics)))
+PLAIN = (grid for grid in [*GRIDS, *grids(profile_file("quick"))] if "command" not in grid)
+SHOWN = next(grid for grid in PLAIN if isinstance(grid_of(grid).task, Mosaics))
 LIVE = {run.name: run for run in grid_of(SHOWN).configs()}
-WANTED = {run.name: run for grid in GRIDS for run in grid_of(grid).configs()}
+WANTED = {run.name: run for grid in GRIDS for run in configs_of(grid)}
 RUNS = WANTED | LIVE
 RESULTS, RECORDED = results_dir(), recorded_dir()
 CONFIGS = Path(".snakemake/configs")

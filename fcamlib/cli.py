@@ -194,14 +194,15 @@ def grid(given: Given, profile: str | None) -> Sequence[Config]:
     """Train every paradigm with every seed.
 
     PROFILE is a YAML file of parameters, or the name of one in notebooks/profiles, such as quick; options override its
-    values. Each YAML document in the file (separated by ---) is a grid of its own.
+    values. Each YAML document in the file (separated by ---) is a grid of its own; `command: study`, sweep or crossval
+    in it makes it the parameters of that command instead.
 
     \b
     Example:
       fcam grid --num-segments 9 --paradigms soft,hybrid --seeds 0,1,2 --learning-rates 0.1,0.05
     """
     documents = configs.grids(configs.profile_file(profile)) if profile is not None else [{}]
-    return [config for document in documents for config in configs.grid_of(document | given).configs()]
+    return [config for document in documents for config in configs.configs_of(document | given)]
 
 
 @training(configs.StudyGrid)

@@ -149,14 +149,22 @@ def test_a_mistake_is_one_sentence_with_status_2(arguments: tuple[str, ...]) -> 
 
 
 def test_profiles_are_read_and_faults_in_them_named(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text("paradigms: [soft, lvml]\nseeds: [0, 1]\nnum_segments: 4\n")
-    listed = fcam("grid", "p.yaml", "--seeds", "2", "--list").stdout.splitlines()[:-1]
+    parts = (
+        "paradigms: [soft, lvml]\nseeds: [0, 1]\nnum_segments: 4",
+        "{command: sweep}",
+        "{command: study, name: rates}",
+    )
+    (tmp_path / "p.yaml").write_text("\n---\n".join(parts))
+    listed = fcam("grid", "p.yaml", "--seeds", "2", "--list").stdout.splitlines()
     names = [line.split()[0].rsplit("-", 1)[0] for line in listed]
-    assert names == ["digits-m4-n2000-soft-s2", "digits-m4-n2000-lvml-s2"]
+    assert names[:2] == ["digits-m4-n2000-soft-s2", "digits-m4-n2000-lvml-s2"]
+    assert names[2:4] == ["fixed-focus-orthogonal-m20-c20-n5000", "study-digits-m5-n1000-15x1"]
     unread = "the profile 'p.yaml' cannot be read as YAML ("
     for content, fault in {
         "num_segmets: 4\n": "'num_segmets' is not a parameter: did you mean 'num_segments'? ",
         "- 4\n": "the profile 'p.yaml' is not a list of 'name: value' lines.",
+        "command: swep": "command='swep' is unknown: choose one of grid, study, sweep, crossval.",
+        "{command: study, name: x}": "name='x' is not a study: choose one of scale, capacities, ",
         "4: 5\n": "'4' is not a parameter: known are dataset, ",
         "seeds: 1\nseeds: 2\n": f"{unread}it names seeds twice: give it once).",
         "a: &a [1]\nb: *a\n": f"{unread}aliases (*name) are not read).",

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fcamlib import paths, store
-from fcamlib.config import STUDIES, CaptionRun, Config, CrossValidation, Run, Study, StudyGrid
+from fcamlib.config import STUDIES, CaptionRun, Config, CrossValidation, Run, Study, StudyGrid, configs_of, grids
 from fcamlib.store import Result
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -96,6 +96,19 @@ def test_every_named_study_is_recorded_with_every_training_and_no_other_is() -> 
     assert {result.folder.name for result in records(Study)} == names
     for found in records(Study):
         assert [run.name for run in found.config.runs()] == found.history["run"].tolist(), found.folder.name
+
+
+def test_one_profile_computes_every_record_but_photographs_and_the_jpeg_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fcamlib.config.tasks.Task.current_fingerprint", lambda task: "")  # needs no files
+    monkeypatch.setattr("fcamlib.data.vectors.num_repeats_and_folds", lambda source: (5, 10))
+
+    def content(config: Config) -> str:
+        return re.sub('"fingerprint":"[^"]*"', "", config.model_dump_json())
+
+    computed = {content(one) for part in grids(ROOT / "profiles" / "evidence.yaml") for one in configs_of(part)}
+    left = {one.folder.name.rpartition("-m" if "jpeg" in one.folder.name else "-efficientnet")[0]
+            for one in records() if content(one.config) not in computed}  # fmt: skip
+    assert left == {"captions-flickr8k", "cifar10-jpeg"}
 
 
 PHOTOGRAPH = (b"\xff\xd8\xff", b"RIFF", b"II*\x00", b"MM\x00*")  # JPEG, WebP, TIFF

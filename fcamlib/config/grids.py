@@ -24,22 +24,25 @@ _ABLATION: dict[str, Any] = {
     "paradigms": ("soft", "hard", "hybrid"), "num_train": 1_000, "num_validation": 500, "num_test": 1_000,
     "epochs": 20, "seeds": (0, 1, 2, 3, 4),
 }  # fmt: skip
-_SWITCHES = (  # data, epochs, and the epochs at which the hybrid switches
-    ("digits", 20, (1, 2, 3, 5, 10, 15, 19)), ("keywords", 8, (1, 2, 3, 4, 6, 7)),
-    ("motifs", 16, (1, 2, 4, 6, 8, 10, 12, 15)), ("clouds", 12, (1, 2, 3, 4, 6, 9, 11)),
+_SWITCHES = (  # name, data, networks (empty: the default ones), epochs, and the epochs at which the hybrid switches
+    ("digits", "digits", (), 20, (1, 2, 3, 5, 10, 15, 19)), ("keywords", "keywords", (), 8, (1, 2, 3, 4, 6, 7)),
+    ("mlp", "digits", ("mlp:1x32",), 20, (1, 2, 3, 5, 10, 15, 19)),
+    ("motifs", "motifs", (), 16, (1, 2, 4, 6, 8, 10, 12, 15)), ("clouds", "clouds", (), 12, (1, 2, 3, 4, 6, 9, 11)),
 )  # fmt: skip
 STUDIES: dict[str, dict[str, Any]] = {  # recorded studies, by the names that `fcam study` accepts
     "scale": {"num_segments": (5, 20, 100, 1_000, 5_000), "epochs": 40, "seeds": (0, 1, 2, 3, 4)},
     "capacities": {**_ABLATION, **_CHOSEN, "focus_networks": _NETWORKS, "classification_networks": _NETWORKS},
     "switches": {**_ABLATION, **_CHOSEN, "soft_shares": (0.1, 0.25, 0.5, 0.75, 0.9)},
     **{
-        f"switches-{dataset}": {
+        f"switches-{name}": {
             "dataset": dataset,
             "paradigms": ("soft", "hard", "hybrid"),
+            "focus_networks": networks,
+            "classification_networks": networks,
             "seeds": tuple(range(10)),
             "soft_shares": tuple(round(epoch / epochs, 3) for epoch in switches),
         }
-        for dataset, epochs, switches in _SWITCHES
+        for name, dataset, networks, epochs, switches in _SWITCHES
     },
     "controls": {"paradigms": ("soft", "hard", "hybrid", "soft+soft", "hard+hard"), "seeds": tuple(range(30))},
     "rates": {**_ABLATION, "each_learning_rate": (0.005, 0.01, 0.02, 0.05, 0.1)},
@@ -247,12 +250,6 @@ class CaptionGrid(TaskParameters, CaptionTraining, CaptionModel):
         )
 
 
-def grid_of(parameters: Mapping[str, Any]) -> Grid | CaptionGrid:
-    """The grid of a profile's document: of captioning runs if its data source has captions."""
-    kind = str(parameters.get("dataset", "")).partition(":")[0]
-    return (CaptionGrid if kind in CaptionGrid.sources() else Grid).of(parameters)
-
-
 class SweepGrid(TaskParameters, Training, FixedFocus):
     """A fixed-focus sweep: every paradigm at every alpha with every seed."""
 
@@ -279,6 +276,30 @@ class SweepGrid(TaskParameters, Training, FixedFocus):
         rates = tuple(getattr(self, f"{paradigm}_learning_rate") for paradigm in self.paradigms)
         own = {"classifier": self.classification_network, "learning_rates": rates}
         return self.part(Sweep, data=self.task, **own, training=self.part(Training, memory_layout="contiguous"))
+
+
+def grid_of(parameters: Mapping[str, Any]) -> Grid | CaptionGrid:
+    """The grid of a profile's document: of captioning runs if its data source has captions."""
+    kind = str(parameters.get("dataset", "")).partition(":")[0]
+    return (CaptionGrid if kind in CaptionGrid.sources() else Grid).of(parameters)
+
+
+SINGLE: dict[str, Any] = {"study": StudyGrid, "sweep": SweepGrid, "crossval": Folds}  # commands with one result
+
+
+def configs_of(document: Mapping[str, Any]) -> list[Any]:
+    """The configs of a profile's document: of its grid, or of the `command` in it, for a study with its `name`."""
+    given = dict(document)
+    command = given.pop("command", "grid")
+    if command == "grid":
+        return grid_of(given).configs()
+    if command not in SINGLE:
+        raise UserError(f"command='{shown(command)}' is unknown: choose one of grid, {', '.join(SINGLE)}.")
+    if command == "study" and "name" in given:
+        if (name := given.pop("name")) not in STUDIES:
+            raise UserError(f"name='{shown(name)}' is not a study: choose one of {', '.join(STUDIES)}.")
+        given = STUDIES[name] | given
+    return [SINGLE[command].of(given).config()]
 
 
 Segments = Some[Annotated[int, Field(ge=2, le=10_000)]]

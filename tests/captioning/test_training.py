@@ -144,7 +144,7 @@ def test_training_learns_to_name_and_to_attend() -> None:
 def test_recorded_scenes_are_part_of_the_study_in_the_profile() -> None:
     """Both decoders, three rates and two lengths of the second phase, five seeds, with SA's second phase as control."""
     documents = grids(Path(__file__).resolve().parents[2] / "profiles" / "evidence.yaml")
-    runs = [run for given in documents if given["dataset"] == "scenes" for run in CaptionGrid.of(given).configs()]
+    runs = [run for given in documents if given.get("dataset") == "scenes" for run in CaptionGrid.of(given).configs()]
     names = {run.name for run in runs}
     assert len(names) == len(runs) == 2 * (15 + 5 * 10)
     recorded = store.every(CaptionRun, recorded=True)
