@@ -72,9 +72,9 @@ test: $(INSTALLED)
 	$(PY) tests/tools/reuse_runs.py "$(STORE)" || export PYTHONHASHSEED=0 FCAM_RESULTS="$(STORE)"; $(MAKE) -j 2 types pages
 	FCAM_TEST_RESULTS="$(STORE)" PYTHONHASHSEED=0 $(PYTEST) tests $(RUN_AGAIN)
 
-# Types are checked while the pages are made, which now and then leaves a core idle.
+# Types are checked while the pages are made, when that leaves a core idle.
 types: $(INSTALLED)
-	nice $(PY) -m mypy
+	nice -n 19 $(PY) -m mypy
 
 pages: $(INSTALLED)
 	$(SNAKEMAKE)

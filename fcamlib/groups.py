@@ -41,6 +41,11 @@ def paradigms(results: Iterable[Result]) -> list[str]:
     return ordered(result.config.paradigm for result in results)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural unless it is 1."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def title(result: Result) -> str:
     """One line that describes the task of a result."""
     config, name = result.config, str(result.summary["title"])
@@ -48,19 +53,19 @@ def title(result: Result) -> str:
         case "cross-validation":
             return f"{name}, {config.repeats} cross-validations of {config.folds} folds"
         case "study":
-            epochs, seeds = sum(phase.epochs for phase in config.schedules[0]), len(config.seeds)
+            epochs = counted(sum(phase.epochs for phase in config.schedules[0]), "epoch")
             first, *others = config.tasks
             numbers = ", ".join(f"{task.num_segments:,}" for task in config.tasks) if others else ""
             data = f"m = {numbers}, {first.num_train:,} {first.noun}" if others else first.described
-            trainings = f"{config.steps} trainings over {seeds} seed{'s' if seeds > 1 else ''}"
-            return f"{name}, {data}, {epochs} epochs, {trainings}"
+            trainings = f"{counted(config.steps, 'training')} over {counted(len(config.seeds), 'seed')}"
+            return f"{name}, {data}, {epochs}, {trainings}"
         case "fixed_focus":
-            return f"{name}, {config.data.described}, {config.epochs} epochs"
+            return f"{name}, {config.data.described}, {counted(config.epochs, 'epoch')}"
         case "captions":
             network = f"state sees the {config.model.state_sees}"
         case _:
             network = config.model.encoder
-    epochs = f"{sum(phase.epochs for phase in config.phases)} epochs"
+    epochs = counted(sum(phase.epochs for phase in config.phases), "epoch")
     if getattr(config.phases[0], "optimizer", "") == "adam":
         epochs += " with Adam"
     return ", ".join(filter(None, [name, config.data.described, network, epochs]))
@@ -130,7 +135,7 @@ def _first_rates(run: Result) -> str:
 
 
 def _phases(run: Result) -> str:
-    told = (f"{phase.epochs} epoch{'s' * (phase.epochs > 1)} at {_rates(phase)}" for phase in run.config.phases)
+    told = (f"{counted(phase.epochs, 'epoch')} at {_rates(phase)}" for phase in run.config.phases)
     return ", then ".join(told)
 
 

@@ -6,6 +6,7 @@ results differ only in paradigm and seed: `tasks` groups results by the rest of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -136,21 +137,28 @@ def markdown(table: pd.DataFrame) -> str:
 
 
 def provenance(results: Iterable[Result]) -> pd.DataFrame:
-    """Provenance of recorded results: commit, date, machine, training seconds; others are "computed here"."""
-    rows = {}
+    """Provenance of recorded results, a row per name without seed, commit, date and machine, with training seconds.
+
+    `n` is the number of results in a row; those that are not recorded are "computed here".
+    """
+    rows = []
     for result in results:
         source, settings = result.summary["provenance"], getattr(result.config, "training", result.config)
-        rows[result.folder.name] = {"commit": "computed here"}
+        row = {"results": re.sub(r"-s\d+-[0-9a-f]{8}$", "", result.folder.name), "commit": "computed here"}
         if result.is_recorded:
-            rows[result.folder.name] = {
-                "commit": source["commit"] or "none",
-                "date": source["date"],
-                "device": f"{source['device']}, {settings.threads} thread(s)",
-                "precision": getattr(settings, "precision", ""),
-                "torch": source["packages"]["torch"],
-                "seconds": str(round(source.get("train_seconds") or source["last_session_seconds"])),
-            }
-    return pd.DataFrame.from_dict(rows, orient="index").fillna("").rename_axis("result")
+            row |= {"commit": source["commit"] or "none", "date": source["date"]}
+            row |= {"device": f"{source['device']}, {settings.threads} thread{'s' * (settings.threads > 1)}"}
+            row |= {"precision": getattr(settings, "precision", ""), "torch": source["packages"]["torch"]}
+        seconds = source.get("train_seconds") or source["last_session_seconds"] if result.is_recorded else np.nan
+        rows.append({"seconds": seconds} | row)
+    table = pd.DataFrame(rows)
+    _, *by = table
+    found = []
+    for key, group in table.fillna(dict.fromkeys(by, "")).groupby(by, sort=False):
+        known = group["seconds"].dropna()
+        limits = dict.fromkeys(f"{seconds:,.0f}" for seconds in (known.min(), known.max()) if len(known))
+        found.append((key[0], len(group), *key[1:], " to ".join(limits)))
+    return pd.DataFrame(found, columns=["results", "n", *by[1:], "seconds"]).set_index("results")
 
 
 def results_table(results: Iterable[Result]) -> pd.DataFrame:

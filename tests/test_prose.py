@@ -194,6 +194,23 @@ def test_what_the_pages_on_text_and_claims_say_of_hatexplain_holds() -> None:
     assert [round(early[at], 2) for at in (("soft", 5), ("hard", 5), ("soft", 30))] == [0.78, 0.71, 0.71]
 
 
+def test_what_page_13_says_of_the_switch_on_hatexplain_holds() -> None:
+    runs = [run for run in store.every(Run, recorded=True) if run.config.data.source == "hatexplain"]
+    single = [run for run in runs if len(run.config.phases) == 1 and run.config.phases[0].learning_rates == (0.1,)]
+    gains: dict[float, Any] = {}
+    for rate in (0.1, 0.008):
+        hybrids = [run for run in runs if run.config.steps == 150 and run.config.phases[1].learning_rates == (rate,)]
+        rows = tables.rows_at([*single, *hybrids], 150)
+        gains[rate] = tables.gain_frame(rows, ["soft_share"]).sort_values("soft_share")
+        assert (gains[rate]["soft_share"] * 150).round().tolist() == [5, 10, 30, 100]
+        assert (gains[rate]["n"] == 5).all()
+    early = pd.concat([of.iloc[:2] for of in gains.values()])
+    assert early["saif"].between(0.015, 0.045).all() and early["accuracy"].min() > -0.02
+    assert sorted(early["verdict"]) == ["inconclusive"] * 2 + ["supported"] * 2
+    assert [round(of["accuracy"].iloc[2], 2) for of in gains.values()] == [-0.05, -0.09]
+    assert gains[0.008]["saif"].is_monotonic_increasing and gains[0.1]["saif"].iloc[3] < 0
+
+
 def test_what_the_pages_on_captions_and_cost_say_of_the_records_holds() -> None:
     """The takeaways of pages 10 and 11."""
     on_scenes = {}

@@ -93,7 +93,7 @@ def test_as_many_examples_are_kept_as_are_small(monkeypatch: pytest.MonkeyPatch,
         kept = store.get_all([config])[0].arrays("examples.npz")
         assert {name: len(values) for name, values in kept.items()} == dict.fromkeys(kept, number)
         assert bool(kept) == (number > 0)
-    with pytest.raises(UserError, match=r"^no example of 'digits, m = 3, .*' is kept: recorded"):
+    with pytest.raises(UserError, match=r"^no example of 'digits, m = 3, 64 mosaics, 1 epoch' is kept: recorded"):
         notebook.gallery(store.get_all(configs[2:]))
 
 
@@ -105,6 +105,20 @@ def test_tasks_stand_in_the_order_of_their_numbers(runs: list[Result]) -> None:
     sizes = [(m, n) for m in (5, 20, 100) for n in (300, 9000, 30000)]
     made = [fake({**SMALL, "seeds": (0,), "paradigms": "soft", "num_segments": m, "num_train": n}) for m, n in sizes]
     assert list(tables.tasks(made[::-1])) == [f"a task, m = {m}, {n:,} mosaics, 4 epochs" for m, n in sizes]
+
+
+def test_provenance_has_a_row_per_name_commit_and_machine_with_the_range_of_seconds(runs: list[Result]) -> None:
+    live = tables.provenance(runs)
+    assert live["n"].sum() == len(runs) and {*live["commit"]} == {"computed here"} and {*live["seconds"]} == {""}
+    kept = store.every(Run, recorded=True)
+    table = tables.provenance([*runs, *kept])
+    assert table["n"].sum() == len(kept) + len(runs)
+    assert not table.reset_index().drop(columns=["n", "seconds"]).duplicated().any()
+    several = table[table["n"] > 1].drop(index=live.index)
+    name, row = several.index[0], several.iloc[0]
+    told = [run.summary["provenance"] for run in kept if run.folder.name.startswith(f"{name}-s")]
+    seconds = [one["train_seconds"] for one in told if (one["commit"], one["date"]) == (row["commit"], row["date"])]
+    assert (row["n"], row["seconds"]) == (len(seconds), f"{min(seconds):,.0f} to {max(seconds):,.0f}")
 
 
 def fake(given: dict, title: str = "a task") -> Result:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import cycle
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
@@ -107,24 +107,25 @@ def measures_over(
 def gain_over_switch(gains: pd.DataFrame, rule: Mapping[str, float]) -> PageFigure:
     """Gain of the hybrid over the better of SA and HA, by the share of epochs before its switch.
 
-    `gains` has one row per task, share in (0, 1) and seed, with the columns saif and accuracy, differences in [-1, 1].
-    Drawn are means over seeds, 95% t-intervals and, if few, seeds as dots. `rule` maps each task to the share at which
-    a rule switches, which is marked on the axis.
+    `gains` has one row per task, share in (0, 1) and seed, with the columns saif and accuracy, differences in [-1, 1],
+    and data, a kind of data, which has a row of panels. Drawn are means over seeds, 95% t-intervals and, if few, seeds
+    as dots. `rule` maps tasks to the share at which a rule switches, which is marked on the axis.
     """
-    names = list(dict.fromkeys(gains["task"]))
-    hues = colormaps["viridis"](np.linspace(0.0, 0.72, len(names)))
+    tasks = {data: list(dict.fromkeys(part["task"])) for data, part in gains.groupby("data", sort=False)}
+    hues = {data: colormaps["viridis"](np.linspace(0.0, 0.72, len(names))) for data, names in tasks.items()}
     looks = {
         name: Style(name=name, label=name, color=to_hex(hue), marker=marker, linestyle="-")
-        for name, hue, marker in zip(names, hues, cycle("osD^vP"), strict=False)
+        for data, names in tasks.items()
+        for name, hue, marker in zip(names, hues[data], cycle("osD^v"), strict=False)
     }
-    fig, axes = panels(gains, "share", GAIN_PANELS, "share of the epochs before the switch", hue="task", looks=looks,
-                       dense=False, log="x", height=4.0)  # fmt: skip
-    for ax, measure in zip(axes, GAIN_PANELS, strict=True):
+    fig, axes = panels(gains, "share", GAIN_PANELS, "share of epochs before switch", rows="data", hue="task",
+                       looks=looks, dense=False, log="x")  # fmt: skip
+    for ax, (data, measure) in zip(axes, product(tasks, GAIN_PANELS), strict=True):
         low = ax.get_ylim()[0]
         ax.set_ylim(low, None)
-        for name, share in rule.items():
+        for name in (name for name in tasks[data] if name in rule):
             shape: Any = {"ms": 9, "mfc": looks[name].color, "mec": CARD, "clip_on": False, "zorder": 5}
-            ax.plot(share, low, looks[name].marker, gid=f"rule-{measure}-{name}", **shape)
+            ax.plot(rule[name], low, looks[name].marker, gid=f"rule-{measure}-{name}", **shape)
     key: list[Artist] = [dotted(axes, "no gain", y=0.0)]
     for name, look in looks.items():
         label = f"{name} (n = {gains.loc[gains['task'] == name, 'seed'].nunique()})".replace("$", r"\$")

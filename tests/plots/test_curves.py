@@ -115,11 +115,15 @@ def test_gains_over_the_switch_are_means_with_intervals_and_the_rule_is_marked()
     keys = pd.MultiIndex.from_product(levels, names=["task", "share", "seed"])
     draws = np.random.default_rng(3).normal(0.02, 0.05, (len(keys), 2))
     gains = pd.DataFrame(draws, keys, ["saif", "accuracy"]).reset_index()
-    fig = plots.gain_over_switch(gains, {"digits": 0.1, "$x$ 漢": 0.37})
-    for measure, title in (("saif", "gain in SAIF"), ("accuracy", "gain in accuracy")):
-        ax = panel(fig, title)
-        assert_curve(ax, measure, "digits", gains[gains["task"] == "digits"], "share", places=False)
-        assert data_of(ax, f"rule-{measure}-$x$ 漢").tolist() == [[0.37, ax.get_ylim()[0]]]
+    gains["data"] = gains["task"].map({"digits": "small", "$x$ 漢": "large"})
+    rule = {"digits": 0.1, "$x$ 漢": 0.37}
+    fig = plots.gain_over_switch(gains, rule)
+    assert [ax.get_title("left") for ax in fig.axes] == ["small", "", "large", ""]
+    for ax, (name, measure) in zip(fig.axes, product(rule, ["saif", "accuracy"]), strict=True):
+        assert ax.get_ylabel() == {"saif": "gain in SAIF", "accuracy": "gain in accuracy"}[measure]
+        assert_curve(ax, measure, name, gains[gains["task"] == name], "share", places=False)
+        assert data_of(ax, f"rule-{measure}-{name}").tolist() == [[rule[name], ax.get_ylim()[0]]]
+        assert [line.get_gid() for line in ax.lines if "rule" in str(line.get_gid())] == [f"rule-{measure}-{name}"]
     assert {"no gain", "digits (n = 11)", r"\$x\$ 漢 (n = 11)"} <= set(texts_of(fig))
     assert_legible(fig)
 
