@@ -223,6 +223,11 @@ class Claim:
     statement: str
     measured: Mapping[type, tuple[tuple[str, ...], Callable[[Any], list[Criterion]]]]
 
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The paradigms whose runs are judged."""
+        return self.measured[Evidence][0]
+
     def measure(self, evidence: Evidence | Incentives | Paths) -> list[Criterion]:
         """The claim's criteria on this evidence; none if a required paradigm is missing."""
         needed, criteria = self.measured[type(evidence)]

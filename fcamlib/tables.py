@@ -7,7 +7,7 @@ results differ only in paradigm and seed: `tasks` groups results by the rest of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -286,6 +286,23 @@ def _unfinished(runs: Sequence[Result]) -> str:
 def criteria(runs: Sequence[Result], claims: Iterable[str] = CLAIMS) -> dict[str, list[Criterion]]:
     """Claim -> its criteria on runs of one task; none if a paradigm is missing. Captions have only H1."""
     return tested.measure([n for n in claims if n == "H1" or kind(runs[0]) != "captions"], evidence(runs))
+
+
+def judged(groups: Mapping[str, Sequence[Result]], claims: Iterable[str] = CLAIMS) -> dict[str, Any]:
+    """Title -> claim -> criteria for several tasks; no claim twice on the same runs.
+
+    Tasks that differ in the hybrid alone share the runs of SA, HA and LVML: claims on these are judged in the last one.
+    """
+    seen, found = set(), dict[str, Any]()
+    for name, runs in reversed(list(groups.items())):
+        measured = criteria(runs, claims)
+        used = {
+            claim: (claim, *sorted(r.folder.name for r in runs if r.config.paradigm in CLAIMS[claim].needed))
+            for claim in measured
+        }
+        found = {name: {claim: own for claim, own in measured.items() if used[claim] not in seen}} | found
+        seen |= {*used.values()}
+    return found
 
 
 def gain_frame(history: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

@@ -102,8 +102,9 @@ def of_results(title: str, results: Sequence[Result], book: str, instances: str,
 
 def run_tasks(runs: Sequence[Result]) -> list[Task]:
     """The tasks on which models were trained, in the order of the notebooks."""
-    made = []
-    for title, group in tables.tasks(runs).items():
+    made, groups = [], tables.tasks(runs)
+    judged = tables.judged(groups)
+    for title, group in groups.items():
         names, config, test = tables.paradigms(group), group[0].config, group[0].summary["splits"]["test"]
         if group[0].is_recorded and len(names) == 1:  # nothing to compare it with
             continue
@@ -111,7 +112,7 @@ def run_tasks(runs: Sequence[Result]) -> list[Task]:
         book = CAPTIONS if is_caption else NOTEBOOKS[type(config.data)][0]
         book = SCALE if book == PICTURES and is_large and group[0].is_recorded else book
         shared = sum(count == len(names) for count in Counter(run.config.seed for run in group).values())
-        criteria = {claim: found for claim, found in (tables.criteria(group) if shared else {}).items() if found}
+        criteria = {claim: found for claim, found in judged[title].items() if found}
         instances = f"{test['n_objects']:,} objects" if is_caption else f"{test['n']:,} test"
         made.append(of_results(title, group, book, instances, seeds=str(shared), criteria=criteria))
     return sorted(made, key=lambda task: task.notebook)

@@ -106,6 +106,14 @@ def test_of_a_task_that_is_recorded_and_live_the_recorded_runs_count(
     assert len(task.criteria["H1"][0].values) == len(digits) // 4
 
 
+def test_claims_without_the_hybrid_are_judged_once_on_the_same_runs(recorded: list[ledger.Task]) -> None:
+    same = [t for t in recorded if "embedding, 550 epochs" in t.title]
+    firsts = {run.folder for task in same for run in task.results if run.config.seed == 0}
+    assert len(same) >= 3 and len(firsts) == 3 + len(same), "SA, HA and LVML are shared"
+    assert [set(task.criteria) for task in same] == [*[{"H1"}] * (len(same) - 1), PAPER - {"D4", "I1", "I2", "I3"}]
+    assert same[-1].title.endswith("500 epochs at 0.1, then 50 epochs at 0.008")
+
+
 def test_flows_are_judged() -> None:
     many, two = ledger.flow_tasks([(20, 20, 1000.0), (20, 2, 1000.0)])
     assert (many.verdict("D4"), two.verdict("D4"), many.verdict("H1")) == ("supported", "contradicted", "supported")
