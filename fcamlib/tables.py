@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fcamlib import claims as tested
 from fcamlib.claims import CLAIMS, CURVES, Evidence, at_end, hybrid_gains, is_flat
-from fcamlib.groups import Result, kind, label, ordered, paradigms, recorded, seed, tasks, title  # noqa: F401
+from fcamlib.groups import Result, counted, kind, label, ordered, paradigms, recorded, seed, tasks, title  # noqa: F401
 from fcamlib.paradigms import label_of
 from fcamlib.verdicts import Criterion, claims_table, interval, interval_text, paired_test, verdict  # noqa: F401
 
@@ -147,7 +147,7 @@ def provenance(results: Iterable[Result]) -> pd.DataFrame:
         row = {"results": re.sub(r"-s\d+-[0-9a-f]{8}$", "", result.folder.name), "commit": "computed here"}
         if result.is_recorded:
             row |= {"commit": source["commit"] or "none", "date": source["date"]}
-            row |= {"device": f"{source['device']}, {settings.threads} thread{'s' * (settings.threads > 1)}"}
+            row |= {"device": f"{source['device']}, {counted(settings.threads, 'thread')}"}
             row |= {"precision": getattr(settings, "precision", ""), "torch": source["packages"]["torch"]}
         seconds = source.get("train_seconds") or source["last_session_seconds"] if result.is_recorded else np.nan
         rows.append({"seconds": seconds} | row)
