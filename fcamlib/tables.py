@@ -141,24 +141,21 @@ def provenance(results: Iterable[Result]) -> pd.DataFrame:
 
     `n` is the number of results in a row; those that are not recorded are "computed here".
     """
-    rows = []
+    groups: dict[tuple[str, ...], list[float]] = {}
     for result in results:
         source, settings = result.summary["provenance"], getattr(result.config, "training", result.config)
-        row = {"results": re.sub(r"-s\d+-[0-9a-f]{8}$", "", result.folder.name), "commit": "computed here"}
+        name, about = re.sub(r"-s\d+-[0-9a-f]{8}$", "", result.folder.name), ["computed here", "", "", "", ""]
         if result.is_recorded:
-            row |= {"commit": source["commit"] or "none", "date": source["date"]}
-            row |= {"device": f"{source['device']}, {counted(settings.threads, 'thread')}"}
-            row |= {"precision": getattr(settings, "precision", ""), "torch": source["packages"]["torch"]}
-        seconds = source.get("train_seconds") or source["last_session_seconds"] if result.is_recorded else np.nan
-        rows.append({"seconds": seconds} | row)
-    table = pd.DataFrame(rows)
-    _, *by = table
-    found = []
-    for key, group in table.fillna(dict.fromkeys(by, "")).groupby(by, sort=False):
-        known = group["seconds"].dropna()
-        limits = dict.fromkeys(f"{seconds:,.0f}" for seconds in (known.min(), known.max()) if len(known))
-        found.append((key[0], len(group), *key[1:], " to ".join(limits)))
-    return pd.DataFrame(found, columns=["results", "n", *by[1:], "seconds"]).set_index("results")
+            device = f"{source['device']}, {counted(settings.threads, 'thread')}"
+            about = [source["commit"] or "none", source["date"], device, getattr(settings, "precision", "")]
+            about.append(source["packages"]["torch"])
+        groups.setdefault((name, *about), []).append(source.get("train_seconds") or source["last_session_seconds"])
+    rows = []
+    for (name, commit, date, *about), seconds in groups.items():
+        limits = dict.fromkeys(f"{each:,.0f}" for each in (min(seconds), max(seconds)) if date)
+        rows.append((name, len(seconds), commit, date, *about, " to ".join(limits)))
+    columns = ["results", "n", "commit", "date", "device", "precision", "torch", "seconds"]
+    return pd.DataFrame(rows, columns=columns).set_index("results")
 
 
 def results_table(results: Iterable[Result]) -> pd.DataFrame:
@@ -293,16 +290,15 @@ def judged(groups: Mapping[str, Sequence[Result]], claims: Iterable[str] = CLAIM
 
     Tasks that differ in the hybrid alone share the runs of SA, HA and LVML: claims on these are judged in the last one.
     """
-    seen, found = set(), dict[str, Any]()
+    seen, found = set[tuple[str, ...]](), dict[str, Any]()
     for name, runs in reversed(list(groups.items())):
-        measured = criteria(runs, claims)
-        used = {
-            claim: (claim, *sorted(r.folder.name for r in runs if r.config.paradigm in CLAIMS[claim].needed))
-            for claim in measured
-        }
-        found = {name: {claim: own for claim, own in measured.items() if used[claim] not in seen}} | found
-        seen |= {*used.values()}
-    return found
+        found[name] = {}
+        for claim, own in criteria(runs, claims).items():
+            used = (claim, *sorted(run.folder.name for run in runs if run.config.paradigm in CLAIMS[claim].needed))
+            if used not in seen:
+                found[name][claim] = own
+            seen.add(used)
+    return {name: found[name] for name in groups}
 
 
 def gain_frame(history: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

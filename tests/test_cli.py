@@ -165,6 +165,7 @@ def test_profiles_are_read_and_faults_in_them_named(tmp_path: Path) -> None:
         "- 4\n": "the profile 'p.yaml' is not a list of 'name: value' lines.",
         "command: swep": "command='swep' is unknown: choose one of grid, study, sweep, crossval.",
         "{command: study, name: x}": "name='x' is not a study: choose one of scale, capacities, ",
+        "{command: study, name: [rates]}": "name='['rates']' is not a study: choose one of scale, ",
         "4: 5\n": "'4' is not a parameter: known are dataset, ",
         "seeds: 1\nseeds: 2\n": f"{unread}it names seeds twice: give it once).",
         "a: &a [1]\nb: *a\n": f"{unread}aliases (*name) are not read).",

@@ -108,6 +108,7 @@ def test_tasks_stand_in_the_order_of_their_numbers(runs: list[Result]) -> None:
 
 
 def test_provenance_has_a_row_per_name_commit_and_machine_with_the_range_of_seconds(runs: list[Result]) -> None:
+    assert tables.provenance([]).empty
     live = tables.provenance(runs)
     assert live["n"].sum() == len(runs) and {*live["commit"]} == {"computed here"} and {*live["seconds"]} == {""}
     kept = store.every(Run, recorded=True)

@@ -290,13 +290,13 @@ SINGLE: dict[str, Any] = {"study": StudyGrid, "sweep": SweepGrid, "crossval": Fo
 def configs_of(document: Mapping[str, Any]) -> list[Any]:
     """The configs of a profile's document: of its grid, or of the `command` in it, for a study with its `name`."""
     given = dict(document)
-    command = given.pop("command", "grid")
+    command = str(given.pop("command", "grid"))
     if command == "grid":
         return grid_of(given).configs()
     if command not in SINGLE:
         raise UserError(f"command='{shown(command)}' is unknown: choose one of grid, {', '.join(SINGLE)}.")
     if command == "study" and "name" in given:
-        if (name := given.pop("name")) not in STUDIES:
+        if (name := str(given.pop("name"))) not in STUDIES:
             raise UserError(f"name='{shown(name)}' is not a study: choose one of {', '.join(STUDIES)}.")
         given = STUDIES[name] | given
     return [SINGLE[command].of(given).config()]
