@@ -27,7 +27,6 @@ PACKAGES = ("torch", "torchvision", "numpy", "scipy", "scikit-learn", "pandas", 
 Line = tuple[str, str]  # name, state
 CLOCK = "seconds"  # columns of the history that differ each time
 CAPABILITY = "ATEN_CPU_CAPABILITY"  # the environment variable that sets PyTorch's instruction set at startup
-NO_LONGER_KEPT = ("summary/splits/train/saif_curve", "summary/splits/validation/saif_curve")
 DIGITS = 5e-4  # of measures as they are printed
 
 
@@ -129,7 +128,8 @@ def _results() -> list[Line]:
 def difference(record: Result[Any], found: Result[Any]) -> tuple[int, float, str]:
     """Number of compared values of a record, the largest absolute difference, and its location.
 
-    Timings, provenance and title are left out. A missing value and a differing text count as an infinite difference.
+    Numbers that agree to the significant digits of a record count as equal. Timings, provenance and title are left out.
+    A missing value and a differing text count as an infinite difference.
     """
     recorded, computed = _values(record), _values(found)
     apart = {name: _apart(values, computed.get(name)) for name, values in recorded.items()}
@@ -142,9 +142,8 @@ def _values(result: Result[Any]) -> dict[str, np.ndarray]:
     history = result.history
     values = {name: history[name].to_numpy() for name in map(str, history) if CLOCK not in name}
     told = {name: part for name, part in result.summary.items() if name not in ("provenance", "title")}
-    measures = _leaves(told, "summary")
-    values |= {place: value for place, value in measures.items() if not place.startswith(NO_LONGER_KEPT)}
-    return values | {f"examples/{name}": array.ravel() for name, array in result.arrays("examples.npz").items()}
+    examples = {f"examples/{name}": array.ravel() for name, array in result.arrays("examples.npz").items()}
+    return values | _leaves(told, "summary") | examples
 
 
 def _leaves(content: Any, place: str) -> dict[str, np.ndarray]:
@@ -156,12 +155,13 @@ def _leaves(content: Any, place: str) -> dict[str, np.ndarray]:
 
 
 def _apart(one: np.ndarray, other: np.ndarray | None) -> float:
-    """Largest absolute difference of two arrays; entries that are NaN in both count as equal."""
+    """Largest absolute difference of two arrays; NaN in both, and equal digits, count as no difference."""
     if other is None or len(one) != len(other):
         return np.inf
     if {one.dtype.kind, other.dtype.kind} <= set("biuf"):
         one, other = one.astype(float), other.astype(float)
-        gaps = np.where(np.isnan(one) & np.isnan(other), 0.0, np.abs(one - other))
+        alike = np.isclose(one, other, rtol=10.0 ** (1 - store.DIGITS), atol=0.0, equal_nan=True)
+        gaps = np.where(alike, 0.0, np.abs(one - other))
         return float(np.nan_to_num(gaps, nan=np.inf).max(initial=0.0))
     return 0.0 if list(map(str, one)) == list(map(str, other)) else np.inf
 

@@ -40,6 +40,7 @@ ROWS = "rows.jsonl"
 REQUIRED_FILES = ("config.json", "history.csv", "summary.json")
 RECORDED_FILES = (*REQUIRED_FILES, "examples.npz")
 KNOWN_FILES = (*RECORDED_FILES, "scores.npz", "model.safetensors")
+DIGITS = 9  # significant digits of a recorded number, as many as tell any two float32 numbers apart
 OTHER_VERSION = "config.json belongs to another version, or to a source or paradigm that is not registered here"
 
 Row = dict[str, Any]
@@ -180,13 +181,18 @@ def write(
 
 
 def record(result: Result[ConfigT]) -> Result[ConfigT]:
-    """Copy a result to results/recorded: portable paths, examples only of seed 0, no scores or weights."""
+    """Copy a result to results/recorded: `DIGITS` significant digits, portable paths, no scores or weights.
+
+    Examples are kept only of seed 0.
+    """
     if (root := paths.recorded_dir()) is None:
         raise StoreError("`fcam record` needs a source checkout: run it from an editable install.")
     files = RECORDED_FILES if getattr(result.config, "seed", 0) == 0 else REQUIRED_FILES
     content = {name: (result.folder / name).read_bytes() for name in files if (result.folder / name).exists()}
     content["config.json"] = result.config.portable.model_dump_json(indent=2).encode() + b"\n"
-    content["summary.json"] = json.dumps(result.summary, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    content["history.csv"] = result.history.to_csv(index=False, float_format=f"%.{DIGITS}g").encode()
+    summary = json.loads(json.dumps(result.summary), parse_float=lambda digits: float(f"{float(digits):.{DIGITS}g}"))
+    content["summary.json"] = json.dumps(summary, separators=(",", ":"), allow_nan=False).encode() + b"\n"
     _put(root / result.folder.name, content)
     return Result(root / result.folder.name)
 

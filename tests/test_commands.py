@@ -179,6 +179,8 @@ def test_a_changed_number_or_text_is_found_and_is_status_1(recorded: Path) -> No
     for said in ("0.125 (train_loss)", "0.25 (summary/splits/test/accuracy)", "inf (summary/class_names/0)"):
         assert f"largest difference {said}; NOT REPRODUCED" in found.output
     blank = np.array([1.0, np.nan])
+    for factor, apart in ((1 + 2e-9, 0), (1 + 2e-8, 2e-3)):  # records have nine digits
+        assert checks._apart(np.array([1e5]), np.array([1e5 * factor])) == pytest.approx(apart)
     for other, apart in ((blank, 0), (np.array([1.0, 2.0]), np.inf), (blank[:1], np.inf), (None, np.inf)):
         assert checks._apart(blank, other) == apart
 

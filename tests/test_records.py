@@ -51,9 +51,12 @@ def test_every_record_is_whole_small_and_carries_the_name_of_its_config() -> Non
         assert result.folder.name.endswith("-" + hashlib.sha256(canonical.encode()).hexdigest()[:8])
         files = {path.name: path.stat().st_size for path in result.folder.iterdir()}
         assert set(files) <= {*store.RECORDED_FILES, store.SUMS}
-        assert sum(files.values()) < 2**20, "too much to keep with the source"
+        assert sum(files.values()) < 2**18, "too much to keep with the source"
+        sizes.append(sum(files.values()))
 
+    sizes: list[int] = []
     each(records(), check)
+    assert sum(sizes) < 12e6
 
 
 def test_every_record_says_where_it_comes_from_and_names_no_path() -> None:
