@@ -92,7 +92,7 @@
 
   /* A link to a row inside a folded part opens it. */
   function reveal() {
-    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
     const folded = [];
     for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") folded.push(part);
     folded.forEach((part) => (part.open = true));
