@@ -144,17 +144,18 @@ def _rates(phase: Any) -> str:
     return "/".join(f"{rate:g}" for rate in rates)
 
 
-def recorded(like: Sequence[Result], config: Any = None) -> tuple[str, list[Result]]:
+def recorded(like: Sequence[Result], config: Any = None, same: bool = False) -> tuple[str, list[Result]]:
     """Title and results of a recorded task of the same kind as `like`, of its paradigms alone.
 
-    Of several, the one with the largest training set, then most results. With `config`, the recorded result of that
-    config. If nothing is recorded, `like`, with a title that says so.
+    Of several, the one with the largest training set, then most results. With `same`, only the task of `like`; with
+    `config`, the recorded result of that config. If nothing is recorded, `like`, with a title that says so.
     """
     kept: dict[str, list[Result]] = {}
     if config is None:
         own, wanted = like[0].config, {getattr(one.config, "paradigm", "") for one in like}
         alike = [r for r in store.every(type(own), recorded=True) if type(r.config.data) is type(own.data)]
         kept = tasks(r for r in alike if getattr(r.config, "paradigm", "") in wanted)
+        kept = {name: group for name, group in kept.items() if not same or name == title(like[0])}
     elif (found := store.find(config)) and found.is_recorded:
         return title(found), [found]
     if not kept:

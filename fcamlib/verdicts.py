@@ -156,9 +156,11 @@ def claims_table(measured: Mapping[str, Mapping[str, Sequence[Criterion]]]) -> p
                 mark = state if c.is_judged else "shown only"
                 rows.append((claim, source, verdict(criteria), c.name, mark, *criterion_text(c, state)))
             if claim in found and not criteria:
-                rows.append((claim, source, "not tested", "a paradigm or the foreground is not known", *[""] * 5))
+                rows.append(
+                    (claim, source, "not tested", "a paradigm was not run, or the foreground is not known", *[""] * 5)
+                )
     columns = ["id", "on", "verdict", "measured", "criterion", "value", "needs", "n", "n needed"]
-    return pd.DataFrame(rows, columns=columns).set_index(["id", "on", "verdict"])
+    return pd.DataFrame(rows, columns=columns).set_index(["id", "on", "verdict", "measured"])
 
 
 def criterion_text(c: Criterion, state: State) -> tuple[str, str, str, str]:

@@ -74,7 +74,7 @@ def saif_over_tau(curves: Mapping[str, ArrayLike], title: str = "") -> PageFigur
     frame = pd.concat(rows)
     fig, axes = panels(frame, "tau", {"saif": ""}, r"threshold $\tau$", shares=True, height=4.5 if title else 4.3)
     dotted(axes, "", x=TAU)
-    axes[0].annotate(rf"$\tau$ = {TAU:g}", (TAU, 1.0), (4, 0), textcoords="offset points", va="top", color=INK)
+    axes[0].annotate(rf"$\tau$ = {TAU:g}", (TAU, 0.0), (4, 2), textcoords="offset points", color=INK)
     axes[0].set(ylabel=r"SAIF: share with $a_z > \tau$ and $s_y > \tau$", xlim=(-0.01, 1.01))
     return finished(fig, axes, paradigm_key(frame, bars=False), ncols=3, title=title)
 

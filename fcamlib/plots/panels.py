@@ -103,12 +103,12 @@ def draw_panel(
 ) -> None:
     """Draw the curves of one panel; `log` names the logarithmic axes.
 
-    Intervals form a band if `x` is `dense`; otherwise they are bars, side by side. For `shares` they are clipped to
-    [0, 1], and the axis begins below the lowest value.
+    Intervals form a band if `x` is `dense`; otherwise they are bars, side by side unless a closed
+    form is drawn. For `shares` they are clipped to [0, 1], and the axis begins below the lowest value.
     """
     for axis in log:
         getattr(ax, f"set_{axis}scale")("log", nonpositive="mask")
-    crowded = not dense and frame.groupby(x)[hue].nunique().max() > 1
+    crowded = not dense and theory is None and frame.groupby(x)[hue].nunique().max() > 1
     low, high = frame[x].min(), frame[x].max()
     for turn, (value, look) in enumerate(looks.items()):
         name, part = f"{measure}-{value}", frame[frame[hue] == value].dropna(subset=[measure])
@@ -190,7 +190,7 @@ def log_ticks(axis: Axis) -> None:
 
 def tame(ax: Axes, values: pd.Series) -> None:
     """Make an axis logarithmic above `LINEAR_BELOW` if a very large curve would flatten the others."""
-    if values.max() > 2 * LINEAR_BELOW:
+    if values.max() > 5 * LINEAR_BELOW:
         ax.set_yscale("symlog", linthresh=LINEAR_BELOW, linscale=1.6)
         low, high = min(values.min(), -0.5), ax.get_ylim()[1]
         beyond = (5, 20, 100) if high < 200 else (20, 200, 2000)
