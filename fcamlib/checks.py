@@ -27,7 +27,7 @@ PACKAGES = ("torch", "torchvision", "numpy", "scipy", "scikit-learn", "pandas", 
 Line = tuple[str, str]  # name, state
 CLOCK = "seconds"  # columns of the history that differ each time
 CAPABILITY = "ATEN_CPU_CAPABILITY"  # the environment variable that sets PyTorch's instruction set at startup
-DIGITS = 5e-4  # of measures as they are printed
+PRINTED = 5e-4  # half a unit of the last digit that is printed
 
 
 def report() -> str:
@@ -177,9 +177,9 @@ def within_seeds(record: Result[Any], found: Result[Any]) -> bool:
     recorded, computed = _values(record), _values(found)
     for name in (name for name in recorded if name.startswith("summary/splits/test/") and name.count("/") == 3):
         spread = np.ptp([other[name] for other in alike]) if len(alike) > 1 else 0.0
-        if _apart(recorded[name], computed.get(name)) > max(DIGITS, spread):
+        if _apart(recorded[name], computed.get(name)) > max(PRINTED, spread):
             return False
-    return bool(len(alike) > 1 or difference(record, found)[1] < DIGITS)
+    return bool(len(alike) > 1 or difference(record, found)[1] < PRINTED)
 
 
 def chosen(patterns: tuple[str, ...]) -> list[Result[Any]]:
@@ -213,9 +213,7 @@ def _instructions(result: Result[Any]) -> str:
 
 def compared(record: Result[Any]) -> bool:
     """Compute a recorded result again, print one line, and return whether it is reproduced."""
-    found, wanted = store.get(record.config, recorded=False), _instructions(record)
-    if _instructions(found) != wanted and wanted in instruction_sets():  # it was stored by another command
-        found = store.get(record.config, fresh=True, recorded=False)
+    found, wanted = store.get(record.config, fresh=True, recorded=False), _instructions(record)
     number, largest, place = difference(record, found)
     line = f"{record.folder.name}: {number:,} numbers compared, largest difference {largest:.3g}"
     line += f" ({place})" if largest else ""

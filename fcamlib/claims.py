@@ -1,8 +1,9 @@
 r"""The paper's claims as numerical criteria, in the order of arXiv 2307.13421.
 
 Paradigms are compared by differences within a seed, and `fcamlib.verdicts` turns these into verdicts. Final measures
-are means over the last five measured epochs. The translation of each claim into numbers is this project's choice. It
-was fixed in one commit; the book's page on the claims says which results were known by then.
+are means over the last five measured epochs, or over those after the hybrid's switch if they are fewer. The translation
+of each claim into numbers is this project's choice. It was fixed in one commit; the book's page on the claims says
+which results were known by then.
 
 | claim      | on runs                                                                                              |
 |------------|-----------------------------------------------------------------------------------------------------|
@@ -64,7 +65,7 @@ class Evidence:
     paradigms = property(lambda self: set(self.accuracy))
 
     def shares(self, paradigm: str) -> dict[str, Seeds]:
-        """Shares with confident focus, with confident prediction, and with the latter but unsure focus; or empty."""
+        """Shares with confident focus, with confident prediction, and with the latter but max a of 0.2 to 0.8."""
         cells = self.confidence.get(paradigm, np.empty((0, 5, 5))) / 100
         parts = {"focus": cells[:, 4, :], "prediction": cells[:, :, 4], "blurred": cells[:, 1:4, 4]}
         return {name: part.sum(axis=1) for name, part in parts.items()}
@@ -104,9 +105,9 @@ def is_flat(loss: Float[np.ndarray, " T"]) -> bool:
     return bool(before - end <= FLAT * (loss[0] - end))
 
 
-def at_end(curves: Float[np.ndarray, "R T"]) -> Seeds:
-    """Mean over the last five measured epochs."""
-    return curves[:, -LAST:].mean(axis=1)
+def at_end(curves: Float[np.ndarray, "R T"], last: int = LAST) -> Seeds:
+    """Mean over the last measured epochs, five unless fewer follow the hybrid's switch."""
+    return curves[:, -last:].mean(axis=1)
 
 
 def _until(curves: Float[np.ndarray, "R T"], share: float) -> Float[np.ndarray, "R S"]:

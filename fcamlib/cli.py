@@ -35,6 +35,14 @@ Maker = Callable[..., Sequence[Config]]
 class Commands(click.Group):
     """A user error ends with one sentence and status 2, an interruption with status 130."""
 
+    def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
+        """Read the options before the command."""
+        try:
+            return super().make_context(*arguments, **settings)
+        except click.NoSuchOption as error:
+            click.echo(f"fcam: {error.format_message()} See `fcam --help`.", err=True)
+            raise click.exceptions.Exit(2) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; characters that the terminal cannot show are replaced."""
         for stream in (sys.stdout, sys.stderr):
@@ -179,8 +187,11 @@ def run(given: Given, files: tuple[Path, ...]) -> Sequence[Config]:
 
 def config_file(path: Path) -> Config:
     """Read a config from a file."""
+    from fcamlib.data.files import MOST_BYTES, opened
+
     try:
-        return configs.read(path.read_bytes())
+        with opened(path, MOST_BYTES) as file:
+            return configs.read(file.read())
     except OSError as error:
         fault = f"the config '{shown(path)}' cannot be read ({error.strerror})"
         raise errors.StoreError(f"{fault}: give the config.json of a result.") from None
@@ -319,8 +330,9 @@ def rerun(names: tuple[str, ...]) -> None:
     """Compute recorded results again and compare.
 
     Every number of the results NAMES is compared with the record. NAMES may be quoted patterns such as 'cifar10-*'.
-    Data that a record names by folder or file are searched for in FCAM_DATA and its subfolders. An interrupted rerun
-    resumes. The exit status is 1 if a record is not reproduced. Example: FCAM_DATA=PATH fcam rerun 'hatexplain-*'
+    Data that a record names by folder or file are searched for in FCAM_DATA and its subfolders. An interrupted run
+    resumes; a captioning run takes its first phase from the results folder if it is there. The exit status is 1 if a
+    record is not reproduced. Example: FCAM_DATA=PATH fcam rerun 'hatexplain-*'
     """
     errors.require_address_space()
     from fcamlib.checks import rerun

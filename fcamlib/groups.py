@@ -23,6 +23,7 @@ def kind(result: Result) -> str:
 
 
 def seed(result: Result) -> int:
+    """The seed of a run; 0 for results over several seeds."""
     return int(getattr(result.config, "seed", 0))
 
 
@@ -155,7 +156,7 @@ def recorded(like: Sequence[Result], config: Any = None, same: bool = False) -> 
         own, wanted = like[0].config, {getattr(one.config, "paradigm", "") for one in like}
         alike = [r for r in store.every(type(own), recorded=True) if type(r.config.data) is type(own.data)]
         kept = tasks(r for r in alike if getattr(r.config, "paradigm", "") in wanted)
-        kept = {name: group for name, group in kept.items() if not same or name == title(like[0])}
+        kept = {name: group for name, group in kept.items() if not same or _shared(group[0]) == _shared(like[0])}
     elif (found := store.find(config)) and found.is_recorded:
         return title(found), [found]
     if not kept:

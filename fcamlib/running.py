@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,10 @@ def run(config: Run, progress: Progress, scratch: Path) -> Computed:
     with reproducible(config.training.threads, numerics.tf32):
         aggregations = tuple(dict.fromkeys((*PAPER, config.aggregation)))
         scores = {split: evaluate(model, task.splits[split], aggregations, numerics) for split in SPLITS}
+        for split, name in product(SPLITS, aggregations):
+            if not np.isfinite(scores[split][name].loss).all():
+                fault = f"after training the {name} loss is NaN or infinite on {split} data"
+                raise DivergenceError(f"{fault}: choose a smaller learning rate.")
         own = {split: scores[split][config.aggregation] for split in SPLITS}
         examples, agreed = _examples(model, test, config, own["test"]), {}
         if isinstance(config.data, Text):

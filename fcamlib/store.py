@@ -157,7 +157,12 @@ def get(
             return found
         module, function = config.compute.split(":")
         scratch = writable(partial_dir(config))
-        return write(config, *getattr(import_module(module), function)(config, progress or (lambda row: None), scratch))
+        try:
+            found = getattr(import_module(module), function)(config, progress or (lambda row: None), scratch)
+        finally:
+            with suppress(OSError):
+                scratch.rmdir()  # if there is nothing to resume from
+        return write(config, *found)
 
 
 def get_all(configs: Iterable[ConfigT], recorded: bool = True) -> list[Result[ConfigT]]:
@@ -217,6 +222,8 @@ def _put(target: Path, content: Mapping[str, bytes]) -> None:
         raise _full(f"the result '{target}'", error) from None
     finally:
         shutil.rmtree(new, ignore_errors=True)
+        if old.exists() and not target.exists():
+            os.replace(old, target)
         shutil.rmtree(old, ignore_errors=True)
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcamlib import claims as tested
-from fcamlib.claims import CLAIMS, CURVES, Evidence, at_end, hybrid_gains, is_flat
+from fcamlib.claims import CLAIMS, CURVES, LAST, Evidence, at_end, hybrid_gains, is_flat
 from fcamlib.groups import Result, counted, kind, label, ordered, paradigms, recorded, seed, tasks, title  # noqa: F401
 from fcamlib.paradigms import label_of
 from fcamlib.verdicts import Criterion, claims_table, interval, interval_text, paired_test, verdict  # noqa: F401
@@ -47,16 +47,18 @@ def frame(results: Iterable[Result], at: Literal["kept", "end"] = "kept") -> pd.
     """Columns task, paradigm, seed, varied settings of a study, measure, value; paradigms in the paper's order.
 
     With `at="kept"` a run's measures are those of the kept weights; with "end" they are means over the last five
-    measured epochs. For a cross-validation `paradigm` is the method and `seed` the repeat, and values are means over
-    folds, weighted by test bags. Missing measures, for example of a training that diverged, are NaN.
+    measured epochs, or those after the last change of a loss if there are fewer. For a cross-validation `paradigm` is
+    the method and `seed` the repeat, and values are means over folds, weighted by test bags. Missing measures, for
+    example of a training that diverged, are NaN.
     """
     results = list(results)
     names = ordered(getattr(result.config, "paradigm", "") for result in results)
     results.sort(key=lambda result: (names.index(getattr(result.config, "paradigm", "")), seed(result)))
-    return pd.concat([_rows(result, at).assign(task=title(result)) for result in results], ignore_index=True)
+    last = last_epochs(results) if at == "end" else 0
+    return pd.concat([_rows(result, last).assign(task=title(result)) for result in results], ignore_index=True)
 
 
-def _rows(result: Result, at: str) -> pd.DataFrame:
+def _rows(result: Result, last: int) -> pd.DataFrame:
     history = result.history
     if kind(result) == "study":
         keys = [*_varied(history), "paradigm", "seed"]
@@ -70,9 +72,9 @@ def _rows(result: Result, at: str) -> pd.DataFrame:
         rows = rows.sort_values("method", key=lambda names: names.map(order.index), kind="stable")
         return rows.rename(columns={"method": "paradigm", "repeat": "seed"})
     found = result.summary["splits"]["test"] | result.summary.get("agreement", {})
-    if at == "end":
+    if last:
         columns = history.filter(regex="^test_").rename(columns=lambda name: name[5:])
-        found = {name: at_end(columns[[name]].dropna().to_numpy().T)[0] for name in columns}
+        found = {name: at_end(columns[[name]].dropna().to_numpy().T, last)[0] for name in columns}
     values = {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
     rows = pd.DataFrame({"measure": list(values), "value": list(values.values())})
     return rows.assign(paradigm=result.config.paradigm, seed=result.config.seed)
@@ -243,7 +245,7 @@ def histogram_table(runs: Sequence[Result]) -> pd.DataFrame:
 def evidence(runs: Sequence[Result]) -> Evidence:
     """Evidence for the claims, from the seeds that all paradigms share; empty if the foreground is not known.
 
-    SAIF and accuracy (captions: BLEU-4 / 100) are means over the last five measured epochs.
+    SAIF and accuracy (captions: BLEU-4 / 100) are means over the end of training.
     """
     common = set.intersection(*({run.config.seed for run in runs if run.config.paradigm == n} for n in paradigms(runs)))
     kept = sorted((run for run in runs if run.config.seed in common), key=seed)
@@ -251,8 +253,8 @@ def evidence(runs: Sequence[Result]) -> Evidence:
     if not curves["saif"]:
         return Evidence({}, {})
     return Evidence(
-        {p: at_end(values) for p, values in (curves["bleu4"] or curves["accuracy"]).items()},
-        {p: at_end(values) for p, values in curves["saif"].items()},
+        {p: at_end(values, last_epochs(kept)) for p, values in (curves["bleu4"] or curves["accuracy"]).items()},
+        {p: at_end(values, last_epochs(kept)) for p, values in curves["saif"].items()},
         {measure: curves[measure] for measure in CURVES if curves[measure]},
         of_split(kept, "confidence"),
         {p: _unfinished([run for run in kept if run.config.paradigm == p]) for p in paradigms(kept)},
@@ -261,12 +263,19 @@ def evidence(runs: Sequence[Result]) -> Evidence:
 
 
 def _curves(runs: Sequence[Result], measure: str) -> ByParadigm:
-    """Paradigm -> (R, T), a measure by seed and measured epoch, as a share; empty unless all runs have it."""
+    """Paradigm -> (R, T), a measure by seed and epoch that all runs measured, as a share; empty unless all have it."""
     column, scale = f"test_{measure}", 100 if measure == "bleu4" else 1
     if not all(column in run.history for run in runs):
         return {}
-    rows = [(run.config.paradigm, run.history[column].dropna().to_numpy(np.float64)) for run in runs]
-    return {name: np.array([row for its_name, row in rows if its_name == name]) / scale for name in paradigms(runs)}
+    table = pd.concat([run.history.set_index("epoch")[column] for run in runs], axis=1).dropna().to_numpy(np.float64)
+    names = np.array([run.config.paradigm for run in runs])
+    return {name: table.T[names == name] / scale for name in paradigms(runs)}
+
+
+def last_epochs(runs: Iterable[Result]) -> int:
+    """How many measured epochs are the end of training: five, or fewer if fewer follow a change of the loss."""
+    last = [run.history[run.history["phase"] == run.history["phase"].max()] for run in runs]
+    return min(LAST, *(len(rows.filter(like="test_").dropna(how="all")) for rows in last))
 
 
 def _unfinished(runs: Sequence[Result]) -> str:

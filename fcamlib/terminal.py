@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, get_origin
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 GROUPS = ("Options", "Task", "Training", "Networks", "Computation")
 METAVARS: dict[Any, str] = {int: "N", float: "X", bool: "true|false"}
+BETWEEN_LINES = 120.0  # seconds between two lines about a computation in a log
 ONE_RUN = {"paradigms": "paradigm", "seeds": "seed"}  # names of the options in `fcam run`, which takes one of each
 MEASURES = {"accuracy": "test accuracy", "focus_accuracy": "focus accuracy", "saif": "SAIF"}
 OF_CAPTIONS = {"bleu1": "BLEU-1", "bleu4": "BLEU-4", "a_z": "a_z", "s_y": "s_y", "saif": "SAIF"}
@@ -89,10 +91,18 @@ def option(model: type[Parameters], name: str, field: FieldInfo, defaults: dict[
 
 
 @contextmanager
-def bar(config: Config) -> Iterator[Progress | None]:
-    """A progress bar of epochs or trainings on standard error; None without a terminal."""
+def bar(config: Config) -> Iterator[Progress]:
+    """A progress bar of epochs or trainings on standard error; without a terminal, a line every few minutes."""
     if not sys.stderr.isatty():
-        yield None
+        last = time.monotonic()
+
+        def tell(row: Row) -> None:
+            nonlocal last
+            if time.monotonic() - last >= BETWEEN_LINES:
+                last = time.monotonic()
+                click.echo(f"{config.name}: {row.get('epoch', '')} {described(row)}", err=True)
+
+        yield tell
         return
     click.echo(config.name, err=True)
     options: dict[str, Any] = {"length": config.steps, "show_pos": True, "file": sys.stderr, "width": 16}

@@ -10,16 +10,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from toys import RINGS
 
-from fcamlib import cli, store
+from fcamlib import cli, evaluation, store
 from fcamlib.cli import main
 from fcamlib.config import Grid, Run
 from fcamlib.errors import DivergenceError
@@ -133,6 +135,7 @@ MISTAKES = {
     "one of them foreground).",
     ("grid", "none.yaml"): "the profile 'none.yaml' does not exist: give the path of a YAML file, "
     "or one of paper, paper_exact, quick.",
+    ("--foo", "1"): "No such option '--foo'. See `fcam --help`.",
     ("grid", "--foo", "1"): "No such option '--foo'. Did you mean '--fold'? See `fcam grid --help`.",
     ("record",): "Missing argument 'NAMES...'. See `fcam record --help`.",
     ("grid", ""): "the profile '' does not exist: give the path of a YAML file, or one of paper, paper_exact, quick.",
@@ -194,6 +197,24 @@ def test_exhausted_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> No
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="a fault of ours"):
         patch.setattr("fcamlib.data.mosaics.mosaic_task", Mock(side_effect=RuntimeError("a fault of ours")))
         fcam("run", *SMALL_OPTIONS)
+
+
+def test_a_loss_that_is_infinite_after_training_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def infinite(*arguments: Any) -> Any:
+        scores = evaluation.evaluate(*arguments)
+        return {name: replace(each, loss=each.loss / 0.0) for name, each in scores.items()}
+
+    monkeypatch.setattr("fcamlib.running.evaluate", infinite)
+    with np.errstate(divide="ignore"):
+        said = refused(fcam("run", "--paradigm", "soft", *SMALL_OPTIONS))
+    assert said == "after training the soft loss is NaN or infinite on train data: choose a smaller learning rate."
+
+
+def test_a_log_has_a_line_about_a_long_computation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fcamlib.terminal.BETWEEN_LINES", 0.0)
+    said = fcam("run", "--paradigm", "soft", *SMALL_OPTIONS).stderr.splitlines()
+    name = store.every(Run)[0].folder.name
+    assert [line.rpartition(" ")[0] for line in said] == [f"{name}: {n} soft 0.05 accuracy" for n in (1, 2)]
 
 
 def test_ctrl_c_says_how_to_go_on_and_the_same_command_resumes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,7 +334,7 @@ def test_runs_are_listed_once_with_their_measures_and_damaged_ones_named(tmp_pat
     ]
     listed = json.loads(fcam("list", "--json").stdout)
     assert [(entry["name"], entry["splits"]) for entry in listed] == [
-        (run.folder.name, run.summary["splits"]) for run in (hard, soft)
+        (run.folder.name, run.summary["splits"]) for run in (store.find(hard.config), soft) if run
     ]
     assert fcam("list", "*-hard-*", "none").stdout.splitlines() == [group, header, rows[0]]
     assert fcam("list", "*-lvml-*").stdout == "No result matches.\n"

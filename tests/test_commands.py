@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 from click.testing import Result as Answer
 
-from fcamlib import __version__, checks, estimate, notebook, numerics, paths, provenance, store
+from fcamlib import __version__, checks, estimate, notebook, numerics, paths, provenance, store, tables
 from fcamlib.cli import main
 from fcamlib.config import SOURCES, Grid, Run, SweepGrid
 from fcamlib.data import coco, posts
@@ -198,6 +198,8 @@ def test_a_record_of_another_instruction_set_is_computed_with_it_where_the_proce
     other = {**result.summary, "provenance": {"cpu_capability": "WIDER"}}
     store.write(result.config, result.history.assign(train_loss=0.0), other, {})  # stored, but of another set
     assert "largest difference 0; in" in answer("digits-*").output
+    store.write(result.config, result.history.assign(train_loss=0.0), result.summary, {})  # stored, but wrong
+    assert "largest difference 0; in" in answer("digits-*").output
 
 
 def test_without_the_records_instruction_set_it_says_so_and_judges_by_the_spread_over_seeds(recorded: Path) -> None:
@@ -230,6 +232,14 @@ def test_of_a_recorded_seed_but_0_no_example_is_kept_and_the_gallery_says_so(rec
     assert notebook.gallery([first, second])["alpha"]["soft"].shape == (3, 5) and second.arrays() == {}
     with pytest.raises(UserError, match=r"^no example of '.*' is kept: recorded runs keep at most those of seed 0"):
         notebook.gallery([second])
+
+
+def test_recorded_runs_of_the_same_task_or_of_the_largest(recorded: Path) -> None:
+    mine, other = tiny_run(), store.record(tiny_run(num_train=60))
+    assert tables.recorded([mine], same=True)[1] == [mine] and tables.recorded([mine])[1] == [other]
+    store.record(mine)
+    (found,) = tables.recorded([mine], same=True)[1]
+    assert found.is_recorded and found.config == mine.config
 
 
 OPTIONS = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", str(value))]

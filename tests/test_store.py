@@ -1,6 +1,7 @@
 """The store's promises over every kind of result: whole or absent, checked, computed once, resumed bit for bit."""
 
 import hashlib
+import os
 import random
 import shutil
 import subprocess
@@ -211,6 +212,11 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(
         assert (before.folder / store.SUMS).read_bytes() == sums
         assert_nothing_half_written(results)
         assert not list(results.glob(".*.new")) and not list(results.glob(".partial/*/*.part"))
+    rename = os.replace
+    with monkeypatch.context() as patch, pytest.raises(StoreError, match=r"^the result '.*' cannot be written"):
+        patch.setattr(os, "replace", lambda old, new: full() if str(old).endswith(".new") else rename(old, new))
+        store.get(case.config, fresh=True)
+    assert (before.folder / store.SUMS).read_bytes() == sums
 
 
 def test_what_cannot_be_kept_or_has_changed_is_one_sentence(configs: dict[str, Config]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from functools import lru_cache
@@ -200,8 +201,9 @@ class CaptionTrainer:
 
     def _restore(self, state: dict[str, Any]) -> None:
         rows, baseline = state["rows"], state["baseline"].to(self.numerics.device)  # before anything is changed
-        self.model.load_state_dict(state["model"])
+        copy.deepcopy(self.model).load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self.model.load_state_dict(state["model"])
         self.rows, self.baseline = rows, baseline
 
 

@@ -52,7 +52,7 @@ STUDIES: dict[str, dict[str, Any]] = {  # recorded studies, by the names that `f
 def require_two_phases(switch: int, epochs: int, said: str = "") -> None:
     """Refuse a switch that leaves one of two phases without an epoch; `said` is the user's parameter."""
     if not 0 < switch < epochs:
-        said = said or f"switch_epoch={switch}"
+        said = said or (f"switch_epoch={switch}" if switch else "a switch at half")
         raise UserError(f"{said} with epochs={epochs} leaves a phase without an epoch: give each at least one.")
 
 

@@ -147,13 +147,17 @@ def read_json(file: Path, dataset: str, schema: Any, mend: str) -> Any:
 
 def json_fault(error: ValidationError) -> str:
     """The first error with its location, without the value: posts are never quoted."""
-    fault = error.errors(include_url=False, include_input=False)[0]
+    faults = [
+        (".".join(str(part) for part in fault["loc"] if part not in ("str", "int")), fault)  # parts of a union
+        for fault in error.errors(include_url=False, include_input=False)
+    ]
+    place, fault = faults[0]
     if fault["type"] == "json_invalid":
-        return f"it is not JSON ({fault['ctx']['error']})"
+        return f"it is not JSON ({fault['ctx']['error'].replace('line 1 column', 'column')})"
     if fault["type"] == "value_error":
         return fault["msg"].removeprefix("Value error, ")
-    place = shown(".".join(str(part) for part in fault["loc"] if part not in ("str", "int")), 100)  # parts of a union
-    return f"field {place}: {fault['msg'][0].lower()}{fault['msg'][1:]}" if place else "it is not a JSON object"
+    told = " or ".join(f"{each['msg'][0].lower()}{each['msg'][1:]}" for where, each in faults if where == place)
+    return f"field {shown(place, 100)}: {told}" if place else "it is not a JSON object"
 
 
 def require_memory(num_bytes: int, what: str, remedy: str) -> None:
@@ -231,8 +235,8 @@ def checked(arrays: Arrays, source: str, schema: Mapping[str, str]) -> Arrays:
                 continue
             raise DataError(f"dataset='{source}' has no array '{name}': add it, ({', '.join(axes)}), {needed}.")
         array = arrays[name]
-        for axis, size in zip(axes, array.shape, strict=False):
-            sizes.setdefault(axis, size)
+        if array.ndim == len(axes):
+            sizes = dict(zip(axes, array.shape, strict=True)) | sizes
         if 0 in array.shape or [*array.shape] != [sizes.get(axis) for axis in axes]:
             needed = ", ".join(f"{axis} = {sizes[axis]}" if axis in sizes else axis for axis in axes)
             raise DataError(f"dataset='{source}': '{name}' has shape {array.shape}, but ({needed}) is needed.")
@@ -275,7 +279,9 @@ def class_labels(array: np.ndarray, source: str) -> tuple[Int64[np.ndarray, " n"
 def required(split: np.ndarray, label: Int64[np.ndarray, " n"], names: Sequence[str], source: str) -> np.ndarray:
     """The split of each instance; `DataError` if a split is empty or a class has no training instance."""
     if missing := set(SPLITS) - set(split.tolist()):
-        raise DataError(f"dataset='{source}': no instance is left for {min(missing)}: give more, or other splits.")
+        raise DataError(
+            f"dataset='{source}': no instance is left for {min(missing)}: give more or, if you name splits, all three."
+        )
     if unseen := set(label.tolist()) - set(label[split == "train"].tolist()):
         fault = f"class '{shown(names[min(unseen)])}' has no training instance"
         raise DataError(f"dataset='{source}': {fault}: give it some, or leave the class out.")

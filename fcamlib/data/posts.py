@@ -38,10 +38,11 @@ from fcamlib.errors import DataError, shown
 log = logging.getLogger(__name__)
 HELD_OUT = 0.1  # share of each class for validation, and for test, if the source has no such posts
 WORD = re.compile(r"\w+(?:['\u2019]\w+)*|[^\w\s]")
+A_LINE = "give one JSON object a line, with tokens or text, label and, if known, rationale and split"
 Marks = list[Annotated[StrictInt, Field(ge=0, le=1)]]
 
 
-class Post(BaseModel):
+class Post(BaseModel, extra="allow"):
     """A text as words, and its class.
 
     Instead of `tokens` a line may have `text`, which is lower-cased and split into words and punctuation marks.
@@ -112,7 +113,9 @@ def jsonl_corpus(source: str) -> Corpus:
     if all(re.fullmatch(r"-?[0-9]{1,19}", name) for name in names):
         names.sort(key=int)
     if len(names) < 2:
-        raise DataError(f"dataset='{source}': the posts have fewer than two classes: give at least two.")
+        raise DataError(
+            f"dataset='{source}': the {len(posts)} posts with words have fewer than two classes: give at least two."
+        )
     label = np.array([names.index(str(post.label)) for post in posts])
     required(np.array([post.split for post in posts]), label, names, source)
     return Corpus(posts, tuple(names), portable_source(source)[5:].removesuffix(".jsonl"))
@@ -127,7 +130,11 @@ def _posts(file: Path, source: str, in_folder: bool) -> list[Post]:
                 posts.append(Post.model_validate_json(line))
             except ValidationError as error:
                 place = f"dataset='{source}': line {number} of '{file}'"
-                raise DataError(f"{place}: {json_fault(error)}.") from None
+                raise DataError(f"{place}: {json_fault(error)}: {A_LINE}.") from None
+    if others := sorted({name for post in posts for name in post.model_extra or ()}):
+        log.warning(
+            "'%s': fields other than %s are ignored: %s.", file, ", ".join(Post.model_fields), ", ".join(others)
+        )
     if num_empty := sum(not post.tokens for post in posts):
         log.warning("%d posts of '%s' have no words and are left out.", num_empty, file)
     return [post.model_copy(update={"split": file.stem} if in_folder else {}) for post in posts if post.tokens]

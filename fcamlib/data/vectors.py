@@ -103,7 +103,10 @@ def _series_of_file(config: Series) -> SDCTask:
     arrays = checked(arrays, source, SERIES if kind == "series" else WINDOWS)
     values, (label, names) = arrays[kind], class_labels(arrays["label"], source)
     num_series, longest = len(values), values.shape[2 if kind == "series" else 1]  # samples, or windows
-    fault = f"window_length={config.window_length} does not fit dataset='{source}', whose"
+    fault = (
+        f"window_length={config.window_length} does not fit" if config.window_length else "window_length is needed for"
+    )
+    fault += f" dataset='{source}', whose"
     if kind == "series" and not 0 < config.window_length <= longest:
         raise DataError(f"{fault} series have {longest} samples: choose a length from 1 to {longest}.")
     if kind == "windows" and config.window_length:

@@ -77,7 +77,11 @@ FAULTS: list[tuple[str, Arrays, str]] = [
     ("series", {"series": np.full((20, 2, 23), 1e300)}, r"'series' is 1e\+300 at \[0, 0, 0\] \(920 such\)"),
     ("series", {"length": np.full(20, 4)}, r"series 0 has length 4: give 5 \(one window\) to 23"),
     ("series", {"split": np.array(["train", "dev"] * 10)}, r"'split' is 'dev' at \[1\] \(10 such\): give train"),
-    ("series", {"split": np.arange(20) % 2}, "no instance is left for test: give more, or other splits"),
+    (
+        "series",
+        {"split": np.arange(20) % 2},
+        "no instance is left for test: give more or, if you name splits, all three",
+    ),
     ("series", {"split": np.where(np.arange(20) % 2, 2, np.arange(20) % 4 // 2)}, "class '1' has no training instance"),
     ("series", {"a\nb": np.zeros(20)}, r"holds an unknown array 'a\\nb': allowed are series, foreground, label"),
 ]
@@ -101,7 +105,7 @@ def test_parameters_that_do_not_fit_the_file_are_one_sentence(tmp_path: Path) ->
         (few, {"fold": 5}, "^dataset='bags:.*npz' has 18 bags, too few for 10 folds: give more, or an array 'fold'"),
         (bags(), {"repeat": 1, "fold": 5}, r"^fold=5 has no bag in .*, repeat 1: choose one of 0, 1, 2, 3, 4\.$"),
         (series(), {"window_length": 24}, "^window_length=24 does not fit .* 23 samples: choose a length from 1 to 23"),
-        (series(), {"window_length": 0}, "^window_length=0 does not fit .* have 23 samples"),
+        (series(), {"window_length": 0}, "^window_length is needed for .* have 23 samples"),
         (windows(), {"window_length": 4}, "whose file holds windows: leave it out"),
     ):
         with pytest.raises(DataError, match=said):
