@@ -79,6 +79,7 @@ class Phase(Optimizer):
 
     @property
     def compared_after(self) -> int:
+        """Epochs after which candidate learning rates are compared: all if there is no search."""
         return min(self.search_epochs, self.epochs) or self.epochs
 
     def is_measured(self, epoch: int, evaluate_every: int) -> bool:

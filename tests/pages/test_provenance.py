@@ -84,7 +84,7 @@ def test_figures_outside_the_notebooks_have_their_line(page: str, source: str) -
 def test_the_table_of_times_has_every_notebook_and_every_record() -> None:
     text = "".join((BOOK / f"{name}.md").read_text("utf-8") for name in ("runtimes", "runtimes-recorded"))
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
-    found = {name for row in rows for name in re.findall(r"<notebooks/(.*?)>", row[0])}
+    found = {name for row in rows for name in re.findall(r"`notebooks/(.*?)`", row[0])}
     assert found == set(NAMES)
     (start,) = [number for number, row in enumerate(rows) if row[0] == "recorded"]
     recorded = rows[start + 2 :]
