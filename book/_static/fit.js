@@ -14,10 +14,14 @@
       for (const cell of row.cells)
         for (let n = 0; n < cell.colSpan; n++) heads[place] = `${heads[place++] ?? ""} ${cell.textContent}`.trim();
     }
+    let above = []; // heads of rows that reach over several rows
     for (const body of table.tBodies)
       for (const row of body.rows) {
         row.setAttribute("role", "row");
         let place = heads.length - [...row.cells].reduce((sum, cell) => sum + cell.colSpan, 0);
+        const tall = [...row.cells].filter((cell) => cell.rowSpan > 1);
+        above = [...above.slice(0, place), ...tall.map((cell) => cell.textContent)];
+        row.dataset.above = above.slice(0, place).join(", ");
         for (const cell of row.cells) {
           cell.dataset.head = heads[place] ?? "";
           cell.setAttribute("role", cell.tagName === "TH" ? "rowheader" : "cell");
