@@ -106,12 +106,12 @@ def run_tasks(runs: Sequence[Result]) -> list[Task]:
     judged = tables.judged(groups)
     for title, group in groups.items():
         names, config, test = tables.paradigms(group), group[0].config, group[0].summary["splits"]["test"]
-        if group[0].is_recorded and len(names) == 1:  # nothing to compare it with
-            continue
         is_caption, is_large = isinstance(config, configs.CaptionRun), getattr(config.data, "num_segments", 0) > 5
         book = CAPTIONS if is_caption else NOTEBOOKS[type(config.data)][0]
         book = SCALE if book == PICTURES and is_large and group[0].is_recorded else book
         shared = sum(count == len(names) for count in Counter(run.config.seed for run in group).values())
+        if group[0].is_recorded and (len(names) == 1 or shared == 1):  # nothing to compare it with, or no verdict
+            continue
         criteria = {claim: found for claim, found in judged[title].items() if found}
         instances = f"{test['n_objects']:,} objects" if is_caption else f"{test['n']:,} test"
         made.append(of_results(title, group, book, instances, seeds=str(shared), criteria=criteria))
@@ -147,8 +147,9 @@ def flow_tasks(settings: Sequence[tuple[int, int, float]]) -> Iterator[Task]:
 
 
 def short_names(titles: Sequence[str]) -> dict[str, str]:
-    """The leading parts of each title that tell it from the others, without "(reduced copy)"."""
-    split, names = {title: title.replace(" (reduced copy)", "").split(", ") for title in titles}, {}
+    """The leading parts of each title that tell it from the others, without what is the same in all."""
+    split = {title: re.sub(r" \(reduced copy\), all posts| epochs(?= at )", "", title).split(", ") for title in titles}
+    names = {}
     for parts in split.values():
         if parts[-1].startswith(("study of", "fixed focus")):
             parts.insert(1, parts.pop())
