@@ -74,7 +74,7 @@ def _rows(result: Result, last: int) -> pd.DataFrame:
     found = result.summary["splits"]["test"] | result.summary.get("agreement", {})
     if last:
         columns = history.filter(regex="^test_").rename(columns=lambda name: name[5:])
-        found = {name: at_end(columns[[name]].dropna().to_numpy().T, last)[0] for name in columns}
+        found = {name: at_end(columns[[name]].dropna().to_numpy(np.float64).T, last)[0] for name in columns}
     values = {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
     rows = pd.DataFrame({"measure": list(values), "value": list(values.values())})
     return rows.assign(paradigm=result.config.paradigm, seed=result.config.seed)

@@ -18,6 +18,7 @@ from fcamlib.store import Result
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED = paths.recorded_dir() or ROOT
+ROUNDED = 3e-9  # of a sum of shares that are recorded to nine digits
 
 
 @cache
@@ -79,10 +80,10 @@ def test_measures_of_every_recorded_run_agree() -> None:
             if known == 0:
                 assert not {"ftpt", "saif", "focus_accuracy", "histogram", "saif_curve"} & split.keys()
                 continue
-            assert split["ftpt"] + split["ffpt"] + split["ftpf"] + split["ffpf"] == pytest.approx(1, abs=1e-12)
-            assert split["focus_accuracy"] == pytest.approx(split["ftpt"] + split["ftpf"], abs=1e-12)
+            assert split["ftpt"] + split["ffpt"] + split["ftpf"] + split["ffpf"] == pytest.approx(1, abs=ROUNDED)
+            assert split["focus_accuracy"] == pytest.approx(split["ftpt"] + split["ftpf"], abs=ROUNDED)
             if known == split["n"]:
-                assert split["accuracy"] == pytest.approx(split["ftpt"] + split["ffpt"], abs=1e-12)
+                assert split["accuracy"] == pytest.approx(split["ftpt"] + split["ffpt"], abs=ROUNDED)
             assert split["saif"] == pytest.approx(split["histogram"][4][4] / 100, abs=2 / known)
             assert sum(map(sum, split["histogram"])) == pytest.approx(100)
             if name == "test":
@@ -125,12 +126,13 @@ def test_measures_of_all_recorded_captions_agree() -> None:
         last = run.history.iloc[-1]
         for name, split in run.summary["splits"].items():
             assert split["saif"] == pytest.approx(split["histogram"][2][2] / 100, abs=2 / split["n_objects"])
-            assert split["saif_curve"][30] == pytest.approx(split["saif"], abs=2 / split["n_objects"])
+            if name == "test":
+                assert split["saif_curve"][30] == pytest.approx(split["saif"], abs=2 / split["n_objects"])
             assert sum(map(sum, split["histogram"])) == pytest.approx(100)
-            assert split["mentioned"] == pytest.approx(split["ftpt"] + split["ffpt"], abs=1e-12)
+            assert split["mentioned"] == pytest.approx(split["ftpt"] + split["ffpt"], abs=ROUNDED)
             assert split["bleu1"] >= split["bleu2"] >= split["bleu3"] >= split["bleu4"]
             for measure in ("loss", "bleu4", "a_z", "saif"):
-                assert split[measure] == pytest.approx(last[f"{name}_{measure}"], abs=1e-12)
+                assert split[measure] == pytest.approx(last[f"{name}_{measure}"], abs=ROUNDED)
 
     each(records(CaptionRun), check)
 
