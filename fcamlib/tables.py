@@ -265,7 +265,7 @@ def evidence(runs: Sequence[Result]) -> Evidence:
 def _curves(runs: Sequence[Result], measure: str) -> ByParadigm:
     """Paradigm -> (R, T), a measure by seed and epoch that all runs measured, as a share; empty unless all have it."""
     column, scale = f"test_{measure}", 100 if measure == "bleu4" else 1
-    if not all(column in run.history for run in runs):
+    if not runs or not all(column in run.history for run in runs):
         return {}
     table = pd.concat([run.history.set_index("epoch")[column] for run in runs], axis=1).dropna().to_numpy(np.float64)
     names = np.array([run.config.paradigm for run in runs])
@@ -275,7 +275,7 @@ def _curves(runs: Sequence[Result], measure: str) -> ByParadigm:
 def last_epochs(runs: Iterable[Result]) -> int:
     """How many measured epochs are the end of training: five, or fewer if fewer follow a change of the loss."""
     last = [run.history[run.history["phase"] == run.history["phase"].max()] for run in runs]
-    return min(LAST, *(len(rows.filter(like="test_").dropna(how="all")) for rows in last))
+    return min([LAST, *(len(rows.filter(like="test_").dropna(how="all")) for rows in last)])
 
 
 def _unfinished(runs: Sequence[Result]) -> str:
