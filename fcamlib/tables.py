@@ -252,9 +252,10 @@ def evidence(runs: Sequence[Result]) -> Evidence:
     curves = {name: _curves(kept, name) for name in ("accuracy", "bleu4", "saif", *CURVES)}
     if not curves["saif"]:
         return Evidence({}, {})
+    last = last_epochs(kept)
     return Evidence(
-        {p: at_end(values, last_epochs(kept)) for p, values in (curves["bleu4"] or curves["accuracy"]).items()},
-        {p: at_end(values, last_epochs(kept)) for p, values in curves["saif"].items()},
+        {p: at_end(values, last) for p, values in (curves["bleu4"] or curves["accuracy"]).items()},
+        {p: at_end(values, last) for p, values in curves["saif"].items()},
         {measure: curves[measure] for measure in CURVES if curves[measure]},
         of_split(kept, "confidence"),
         {p: _unfinished([run for run in kept if run.config.paradigm == p]) for p in paradigms(kept)},
@@ -348,7 +349,7 @@ def rows_at(runs: Iterable[Result], epoch: int) -> pd.DataFrame:
     """Rows in the form of a study for runs stopped at `epoch`: means over the last five epochs measured by then."""
     rows = []
     for run in runs:
-        measured = run.history[run.history["epoch"] <= epoch].filter(like="test_").dropna().tail(5).mean()
+        measured = run.history[run.history["epoch"] <= epoch].filter(like="test_").dropna().tail(LAST).mean()
         soft = sum(phase.epochs for phase in run.config.phases if phase.paradigm == "soft")
         about = {"paradigm": run.config.paradigm, "seed": run.config.seed, "soft_share": min(1.0, soft / epoch)}
         rows.append(about | measured.rename(lambda name: name.removeprefix("test_")).to_dict())

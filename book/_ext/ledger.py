@@ -110,7 +110,7 @@ def run_tasks(runs: Sequence[Result]) -> list[Task]:
         book = CAPTIONS if is_caption else NOTEBOOKS[type(config.data)][0]
         book = SCALE if book == PICTURES and is_large and group[0].is_recorded else book
         shared = sum(count == len(names) for count in Counter(run.config.seed for run in group).values())
-        if group[0].is_recorded and (len(names) == 1 or shared == 1):  # nothing to compare it with, or no verdict
+        if group[0].is_recorded and (len(names) == 1 or shared < 2):  # nothing to compare it with, or no verdict
             continue
         criteria = {claim: found for claim, found in judged[title].items() if found}
         instances = f"{test['n_objects']:,} objects" if is_caption else f"{test['n']:,} test"
@@ -147,7 +147,7 @@ def flow_tasks(settings: Sequence[tuple[int, int, float]]) -> Iterator[Task]:
 
 
 def short_names(titles: Sequence[str]) -> dict[str, str]:
-    """The leading parts of each title that tell it from the others, without what is the same in all."""
+    """The leading parts of each title that tell it from the others, in fewer words."""
     split = {title: re.sub(r" \(reduced copy\), all posts| epochs(?= at )", "", title).split(", ") for title in titles}
     names = {}
     for parts in split.values():
