@@ -54,7 +54,7 @@ def frame(results: Iterable[Result], at: Literal["kept", "end"] = "kept") -> pd.
     results = list(results)
     names = ordered(getattr(result.config, "paradigm", "") for result in results)
     results.sort(key=lambda result: (names.index(getattr(result.config, "paradigm", "")), seed(result)))
-    last = last_epochs(results) if at == "end" else 0
+    last = last_epochs([result.history for result in results]) if at == "end" else 0
     return pd.concat([_rows(result, last).assign(task=title(result)) for result in results], ignore_index=True)
 
 
@@ -252,7 +252,7 @@ def evidence(runs: Sequence[Result]) -> Evidence:
     curves = {name: _curves(kept, name) for name in ("accuracy", "bleu4", "saif", *CURVES)}
     if not curves["saif"]:
         return Evidence({}, {})
-    last = last_epochs(kept)
+    last = last_epochs([run.history for run in kept])
     return Evidence(
         {p: at_end(values, last) for p, values in (curves["bleu4"] or curves["accuracy"]).items()},
         {p: at_end(values, last) for p, values in curves["saif"].items()},
@@ -273,9 +273,9 @@ def _curves(runs: Sequence[Result], measure: str) -> ByParadigm:
     return {name: table.T[names == name] / scale for name in paradigms(runs)}
 
 
-def last_epochs(runs: Iterable[Result]) -> int:
+def last_epochs(histories: Iterable[pd.DataFrame]) -> int:
     """How many measured epochs are the end of training: five, or fewer if fewer follow a change of the loss."""
-    last = [run.history[run.history["phase"] == run.history["phase"].max()] for run in runs]
+    last = [history[history["phase"] == history["phase"].max()] for history in histories]
     return min([LAST, *(len(rows.filter(like="test_").dropna(how="all")) for rows in last)])
 
 
@@ -346,10 +346,11 @@ def seed_gains(history: pd.DataFrame) -> pd.DataFrame:
 
 
 def rows_at(runs: Iterable[Result], epoch: int) -> pd.DataFrame:
-    """Rows in the form of a study for runs stopped at `epoch`: means over the last five epochs measured by then."""
-    rows = []
-    for run in runs:
-        measured = run.history[run.history["epoch"] <= epoch].filter(like="test_").dropna().tail(LAST).mean()
+    """Rows in the form of a study for runs stopped at `epoch`: means over the end of training, as for the claims."""
+    stopped = [(run, run.history[run.history["epoch"] <= epoch]) for run in runs]
+    last, rows = last_epochs([history for _, history in stopped]), []
+    for run, history in stopped:
+        measured = history.filter(like="test_").dropna().tail(last).mean()
         soft = sum(phase.epochs for phase in run.config.phases if phase.paradigm == "soft")
         about = {"paradigm": run.config.paradigm, "seed": run.config.seed, "soft_share": min(1.0, soft / epoch)}
         rows.append(about | measured.rename(lambda name: name.removeprefix("test_")).to_dict())

@@ -193,7 +193,8 @@ def test_configs_come_back_from_json() -> None:
     other = CrossValidation.model_validate({"source": "bags:x.npz", "fingerprint": "1", **values})
     assert read(other.model_dump_json().encode()) == other == other.portable
     assert other.name == f"x-cv1x2-{other.digest[:8]}"
-    for content, said in ((b'{"kind": "of another version"}', "data is missing"), (b"{", "it is not JSON")):
+    other_kind = (b'{"kind": "of another version"}', "kind='of another version' is not allowed: choose study, ")
+    for content, said in (other_kind, (b'{"kind": []}', r"kind=\[\] is not allowed"), (b"{", "it is not JSON")):
         with pytest.raises(UserError, match=said):
             read(content)
 

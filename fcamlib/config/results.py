@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from fcamlib.config.sources import load_plugins, short_source
 from fcamlib.config.tasks import AnyTask, Frozen, Some, Words
-from fcamlib.errors import UserError, explain
+from fcamlib.errors import UserError, explain, shown
 from fcamlib.paradigms import PAPER, PARADIGMS, SCHEDULES
 
 COMPARED = (*PAPER, "hybrid")  # paradigms of a grid by default
@@ -334,11 +334,13 @@ class Sweep(Config, FixedFocus):
 def read(content: bytes) -> Config:
     """The config in a config.json; the field `kind` gives its class. Raises `UserError` if it is invalid."""
     load_plugins()
-    model: type[Config] = Run  # refuses invalid JSON and unknown kinds
     kinds = {one.model_fields["kind"].default: one for one in Config.__subclasses__() if "kind" in one.model_fields}
-    with suppress(ValueError, RecursionError, AttributeError, TypeError):
-        model = kinds.get(json.loads(content).get("kind"), Run)
-    return checked(model, content)
+    kind: Any = None
+    with suppress(ValueError, RecursionError, AttributeError):  # `checked` refuses what is not a JSON object
+        kind = json.loads(content).get("kind")
+    if kind is not None and kind not in [*kinds]:
+        raise UserError(f"kind={shown(repr(kind), 60)} is not allowed: choose {', '.join(kinds)}, or leave it out for a run.")
+    return checked(Run if kind is None else kinds[kind], content)
 
 
 def checked(model: Any, values: Any, called: Mapping[str, str] | None = None) -> Any:
