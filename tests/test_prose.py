@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from fcamlib import cost, store, tables
-from fcamlib.config import STUDIES, CaptionRun, CrossValidation, Run, StudyGrid
+from fcamlib.config import COMPARED, STUDIES, CaptionRun, CrossValidation, Run, StudyGrid
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
@@ -152,22 +152,34 @@ def test_what_pages_conclude_from_recorded_studies_and_folds_holds() -> None:
         assert set(tables.paired_table(folds, measure)["verdict"]) == {"no difference found"}
 
 
+@pytest.mark.parametrize("name", ["02_accuracy_and_saif", "03_focus_prediction_heatmaps"])
+def test_claims_on_recorded_runs_name_the_task_of_these_runs(name: str) -> None:
+    cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text("utf-8"))["cells"]
+    (outputs,) = (cell["outputs"] for cell in cells if "tables.claims_table({title:" in "".join(cell["source"]))
+    assert "CIFAR-10, m = 5, 10,000 mosaics, 50 epochs" in "".join(outputs[0]["data"]["text/plain"])
+
+
 def test_what_pages_12_and_13_say_of_recorded_runs_holds() -> None:
     """Many segments with Adam, and the controls on CIFAR-10 that restart without switching."""
     adam = [run for run in store.every(Run, recorded=True) if getattr(run.config.phases[0], "optimizer", "") == "adam"]
-    hundred, thousand = tables.tasks(adam).values()
+    hundred, thousand, thousands = tables.tasks(adam).values()
     found = tables.frame(thousand, at="end").query("measure == 'focus_accuracy'").groupby("paradigm")["value"]
     assert found.mean().round(2).to_dict() == {"soft": 0.57, "hybrid": 0.53, "lvml": 0.37, "hard": 0.31}
     assert [round(found.agg(end)["soft"], 2) for end in ("min", "max")] == [0.34, 0.77]
     means = tables.frame(hundred, at="end").query("measure == 'saif'").groupby("paradigm")["value"].mean()
     assert means.idxmax() == "lvml"
     plateaus = []
-    for group in (hundred, thousand):
-        epochs = pd.Series({run.folder.name: (run.history["train_loss"] >= 0.9 * np.log(3)).sum() for run in group})
-        plateaus.append(epochs.groupby([run.config.paradigm for run in group]).median())
-        assert epochs.max() < 80 or list(epochs.index[epochs == 80].str.contains("-hard-")) == [True]
+    stuck = []
+    for group in (hundred, thousand, thousands):
+        paradigm = [run.config.paradigm for run in group]
+        epochs = pd.Series([(run.history["train_loss"] >= 0.9 * np.log(3)).sum() for run in group])
+        plateaus.append(epochs.groupby(paradigm).median())
+        stuck.append((epochs == 80).groupby(paradigm).sum().to_dict())
         assert tables.verdict(tables.criteria(group, ["H1"])["H1"]) == "inconclusive"
     assert (plateaus[1] / plateaus[0]).min() > 3 and (plateaus[1] / plateaus[0]).max() < 6.5
+    assert stuck[:2] == [dict.fromkeys(COMPARED, 0) | {"hard": late} for late in (0, 1)]
+    assert stuck[2] == {"soft": 4, "hard": 2, "lvml": 2, "hybrid": 4} and plateaus[2]["soft"] == 80
+    assert (plateaus[2] / plateaus[1])[["hard", "lvml"]].round().tolist() == [3, 3]
     pictures = [run for run in store.every(Run, recorded=True) if run.config.data.source == "cifar10"]
     ends = tables.frame([run for run in pictures if run.config.steps == 50], at="end").query("measure == 'saif'")
     saif = ends.pivot(index="seed", columns="paradigm", values="value")
