@@ -339,7 +339,8 @@ def read(content: bytes) -> Config:
     with suppress(ValueError, RecursionError, AttributeError):  # `checked` refuses what is not a JSON object
         kind = json.loads(content).get("kind")
     if kind is not None and kind not in [*kinds]:
-        raise UserError(f"kind={shown(repr(kind), 60)} is not allowed: choose {', '.join(kinds)}, or leave it out for a run.")
+        choice = f"choose {', '.join(kinds)}, or leave it out for a run"
+        raise UserError(f"kind={shown(repr(kind), 60)} is not allowed: {choice}.")
     return checked(Run if kind is None else kinds[kind], content)
 
 
