@@ -54,7 +54,8 @@ def title(result: Result) -> str:
         case "cross-validation":
             return f"{name}, {config.repeats} cross-validations of {config.folds} folds"
         case "study":
-            epochs = counted(sum(phase.epochs for phase in config.schedules[0]), "epoch")
+            *fewer, most = dict.fromkeys(sum(phase.epochs for phase in phases) for phases in config.schedules)
+            epochs = ", ".join([*map(str, fewer), counted(most, "epoch")])
             first, *others = config.tasks
             numbers = ", ".join(f"{task.num_segments:,}" for task in config.tasks) if others else ""
             data = f"m = {numbers}, {first.num_train:,} {first.noun}" if others else first.described

@@ -234,13 +234,15 @@ def _study_row(config: Run, task: SDCTask, checkpoint: Path) -> Row:
         history = fit(model, task, config.phases, config.training, config.seed, checkpoint).history
     except DivergenceError as error:
         failure = one_line(error)
+    epochs = sum(phase.epochs for phase in config.phases)
     soft = sum(phase.epochs for phase in config.phases if phase.paradigm == "soft")
     return {
         "num_segments": getattr(config.data, "num_segments", None),
         "focus": config.model.focus,
         "classifier": config.model.classifier,
         "paradigm": config.paradigm,
-        "soft_share": None if config.paradigm == "lvml" else soft / sum(phase.epochs for phase in config.phases),
+        "epochs": epochs,
+        "soft_share": None if config.paradigm == "lvml" else soft / epochs,
         "learning_rate": history[0]["learning_rate"],
         "last_learning_rate": history[-1]["learning_rate"],
         "seed": config.seed,

@@ -40,7 +40,7 @@ PAPER_EPOCHS = {("cifar10", ""): 150, ("cifar100", ""): 150}
 PAPER_EPOCHS |= {("hatexplain", "embedding"): 550, ("hatexplain", "transformer"): 500}
 PAIRS = (("hybrid", "soft"), ("hybrid", "hard"), ("lvml", "soft"), ("soft", "abmil"), ("hybrid", "abmil"))
 ByParadigm = dict[str, NDArray[np.float64]]
-SETTINGS = ("num_segments", "focus", "classifier", "soft_share", "learning_rate")  # columns of a study
+SETTINGS = ("num_segments", "focus", "classifier", "epochs", "soft_share", "learning_rate")  # columns of a study
 
 
 def frame(results: Iterable[Result], at: Literal["kept", "end"] = "kept") -> pd.DataFrame:
@@ -82,10 +82,11 @@ def _rows(result: Result, last: int) -> pd.DataFrame:
 
 def _varied(study: pd.DataFrame) -> list[str]:
     """The settings that vary in a study; learning rates selected on validation data do not count."""
-    found = [name for name in SETTINGS if study[name].nunique() > 1]
+    known = [name for name in SETTINGS if name in study]  # older results lack the epochs, which they did not vary
+    found = [name for name in known if study[name].nunique() > 1]
     if study.loc[study["paradigm"] == "hybrid", "soft_share"].nunique() < 2:
         found = [name for name in found if name != "soft_share"]
-    if not study.duplicated([*SETTINGS[:-1], "paradigm", "seed"]).any():
+    if not study.duplicated([*known[:-1], "paradigm", "seed"]).any():
         found = [name for name in found if name != "learning_rate"]
     return found
 

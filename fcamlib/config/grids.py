@@ -46,6 +46,15 @@ STUDIES: dict[str, dict[str, Any]] = {  # recorded studies, by the names that `f
     },
     "controls": {"paradigms": ("soft", "hard", "hybrid", "soft+soft", "hard+hard"), "seeds": tuple(range(30))},
     "rates": {**_ABLATION, "each_learning_rate": (0.005, 0.01, 0.02, 0.05, 0.1)},
+    **{
+        f"lengths-{dataset}": {
+            "dataset": dataset,
+            "each_epochs": (epochs, 2 * epochs, 4 * epochs),
+            "seeds": tuple(range(30)),
+        }
+        for dataset, epochs in (("digits", 20), ("keywords", 8), ("motifs", 16), ("clouds", 12))
+    },
+    "lengths-rates": {"dataset": "motifs", "epochs": 64, "each_learning_rate": (0.01, 0.02), "seeds": tuple(range(30))},
 }
 
 
@@ -108,15 +117,18 @@ class Grid(TaskParameters, Training, Optimizer):
         encoder = "" if self.encoder == "none" else self.encoder
         return Model(focus=focus, classifier=classifier, encoder=encoder)
 
-    def phases(self, schedule: str, share: float = 0.0, rates: tuple[float, ...] = ()) -> tuple[Phase, ...]:
-        """The phases of a schedule, optionally with a given share of epochs in the first, or with given rates."""
+    def phases(
+        self, schedule: str, share: float = 0.0, rates: tuple[float, ...] = (), epochs: int = 0
+    ) -> tuple[Phase, ...]:
+        """The phases of a schedule, if given with this share of epochs in the first, these rates, this many epochs."""
         first_rates, second_rates = rates or self.learning_rates, rates or self.hard_learning_rates
+        epochs = epochs or self.epochs
         if schedule not in SCHEDULES:
-            return (self._phase(schedule, self.epochs, first_rates),)
+            return (self._phase(schedule, epochs, first_rates),)
         first, second = SCHEDULES[schedule].paradigms
-        switch = round(share * self.epochs) if share else self.switch_epoch or self.epochs // 2
-        require_two_phases(switch, self.epochs, f"soft_shares={share:g}" if share else "")
-        return self._phase(first, switch, first_rates), self._phase(second, self.epochs - switch, second_rates)
+        switch = round(share * epochs) if share else self.switch_epoch or epochs // 2
+        require_two_phases(switch, epochs, f"soft_shares={share:g}" if share else "")
+        return self._phase(first, switch, first_rates), self._phase(second, epochs - switch, second_rates)
 
     def _phase(self, paradigm: str, epochs: int, rates: tuple[float, ...]) -> Phase:
         search = min(self.search_epochs, epochs) if len(rates) > 1 else 0
@@ -138,6 +150,7 @@ class StudyGrid(Grid):
     soft_shares: Some[Annotated[float, Field(gt=0, lt=1)]] = Field(
         (0.5,), description="hybrid: shares of the epochs in its first phase"
     )
+    each_epochs: Several[Epochs] = Field((), description="numbers of epochs to train separately")
     each_learning_rate: Several[Rate] = Field(
         (), description="learning rates to train separately; each replaces the rates of all phases"
     )
@@ -158,6 +171,8 @@ class StudyGrid(Grid):
         yield from super().idle()
         if self.each_learning_rate:
             yield from ((f"{which}learning_rates", "each_learning_rate takes its place") for which in ("", "hard_"))
+        if self.each_epochs:
+            yield "epochs", "each_epochs takes its place"
 
     def config(self, **changed: Any) -> Study:
         """The study; `changed` overrides parameters, such as `soft_shares=(0.5,)`."""
@@ -167,9 +182,8 @@ class StudyGrid(Grid):
         focus = self.focus_networks or (self.focus_network,)
         classifiers = self.classification_networks or (self.classification_network,)
         rates = tuple((rate,) for rate in self.each_learning_rate) or ((),)
-        schedules = (
-            self.phases(name, share, own) for own, name, share in product(rates, self.paradigms, self.soft_shares)
-        )
+        varied = product(self.each_epochs or (self.epochs,), rates, self.paradigms, self.soft_shares)
+        schedules = (self.phases(name, share, own, epochs) for epochs, own, name, share in varied)
         return Study(
             tasks=tasks or (self.task,),
             models=tuple(self.model(*pair) for pair in product(focus, classifiers)),
