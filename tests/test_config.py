@@ -111,6 +111,7 @@ def test_a_wrong_value_is_one_short_sentence(kind: type[Parameters], given: dict
         (Grid, {"optimizer": "adam", "momentum": 0.5}, "momentum=0.5 has no effect: it belongs to SGD."),
         (SweepGrid, {"paradigms": "soft", "hard_learning_rate": 0.2}, "hard_learning_rate=0.2 has no effect: hard is not"),
         (StudyGrid, {"paradigms": "soft", "soft_shares": 0.3}, "soft_shares=0.3 has no effect: it belongs to the hybrid."),
+        (StudyGrid, {"each_epochs": "4,8", "epochs": 4}, "epochs=4 has no effect: each_epochs takes its place"),
         (StudyGrid, {"each_learning_rate": 0.1, "learning_rates": 0.2}, "learning_rates=0.2 has no effect: each_learning_rate"),
         (CaptionGrid, {"paradigms": "soft", "entropy_weight": 0.1}, "entropy_weight=0.1 has no effect: hard is not trained."),
         (Grid, {"momentum": 0.5, "switch_epoch": 3}, ""),

@@ -49,6 +49,17 @@ def test_a_study_is_every_combination_once_made_as_runs_are() -> None:
     assert again == config and again.name == config.name
     swept = config_of(each_learning_rate="0.1,0.2", paradigms="hybrid", soft_shares=0.5, num_segments=3)
     assert [[p.learning_rates for p in phases] for phases in swept.schedules] == [[(0.1,)] * 2, [(0.2,)] * 2]
+    longer = config_of(each_epochs="4,8", paradigms="soft,hybrid", soft_shares=0.5, num_segments=3)
+    assert [[p.epochs for p in phases] for phases in longer.schedules] == [[4], [2, 2], [8], [4, 4]]
+
+
+def test_numbers_of_epochs_are_told_apart(results: Path) -> None:
+    found = store.get(config_of(each_epochs="2,4", paradigms="soft", focus_networks="linear", num_segments=3))
+    assert found.history["epochs"].tolist() == [2, 4] and ", 2, 4 epochs, 2 trainings over 1 seed" in tables.title(found)
+    shorter, longer = (store.get(one).summary["splits"]["test"] for one in found.config.runs())
+    table = tables.frame([found]).query("measure == 'loss'").set_index("epochs")["value"]
+    assert table.to_dict() == {2: shorter["loss"], 4: longer["loss"]} and shorter["loss"] != longer["loss"]
+    assert tables.means(tables.frame([found])).index.names == ["epochs", "paradigm"]
 
 
 def test_a_row_has_the_numbers_of_the_run_that_it_names(results: Path) -> None:
