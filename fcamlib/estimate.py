@@ -34,10 +34,10 @@ def listing(configs: Sequence[Config], timed: bool, fresh: bool = False, recorde
     missing = [config for config in configs if found[config.name] is None]
     pace = timed_pace if timed or not missing else stored_pace([*store.every(), *store.every(recorded=True)])
     seconds: dict[str, float] = {}
-    unknown: Counter[str] = Counter()
+    unknown, shared = Counter[str](), set[str]()
     for config in missing:
         try:
-            seconds[config.name] = training_seconds(config, pace)
+            seconds[config.name] = training_seconds(config, pace, shared)
         except UserError as error:
             unknown[str(error)] += 1
     for config in configs:
@@ -62,15 +62,24 @@ def _state(config: Config) -> str:
     return "begun" if config.name in store.unfinished() else "to do"
 
 
-def training_seconds(config: Config, pace: Pace) -> float:
-    """Seconds for all epochs of a config, of a study for its missing runs; `UserError` says why they are not known."""
+def training_seconds(config: Config, pace: Pace, shared: set[str]) -> float:
+    """Seconds for all epochs of a config, of a study for its missing runs; `UserError` says why they are not known.
+
+    First phases that several captioning runs share count once: `shared` has the names of those already counted.
+    """
     if not isinstance(config, Run | CaptionRun | Study):
         raise UserError("there are estimates only for training on pictures, posts, series and bags.")
     runs: Iterable[Any] = [config]
     if isinstance(config, Study):
         done = {row["run"] for row in store.kept_rows(store.partial_dir(config))}
         runs = (run for run in config.runs() if run.name not in done)
-    return math.fsum(phase.steps * pace(run, number) for run in runs for number, phase in enumerate(run.phases))
+    start, first = 0, getattr(config, "prefix", None)
+    if first and (first.name in shared or store.find(first, recorded=False, report=False)):
+        start = len(first.phases)
+    seconds = (phase.steps * pace(run, number) for run in runs for number, phase in [*enumerate(run.phases)][start:])
+    total = math.fsum(seconds)
+    shared.update({first.name} if first else ())
+    return total
 
 
 def duration(seconds: float) -> str:

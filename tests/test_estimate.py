@@ -47,7 +47,7 @@ def test_durations_are_hours_and_minutes() -> None:
 
 def like(config: Run | Study, *runs: Result) -> float | None:
     try:
-        return estimate.training_seconds(config, estimate.stored_pace(runs))
+        return estimate.training_seconds(config, estimate.stored_pace(runs), set())
     except UserError:
         return None
 
@@ -70,6 +70,18 @@ def test_of_a_study_that_was_interrupted_only_what_is_missing_counts(results: Pa
     assert like(study, told) == 3 * 6 * 2.0
     store.keep_row(store.writable(store.partial_dir(study)), {"run": told.config.name})
     assert like(study, told) == 2 * 6 * 2.0
+
+
+def test_a_first_phase_that_captioning_runs_share_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = CaptionGrid.of({"paradigms": "soft,hard,hybrid", "epochs": 6, "switch_epoch": 4}).configs()
+
+    def seconds() -> list[float]:
+        shared: set[str] = set()
+        return [estimate.training_seconds(config, lambda run, phase: 10.0**phase, shared) for config in configs]
+
+    assert seconds() == [24.0, 24.0, 20.0], "SA and the hybrid share four epochs"
+    monkeypatch.setattr(estimate.store, "find", lambda config, recorded, report: config)
+    assert seconds() == [20.0] * 3
 
 
 @pytest.mark.parametrize(
