@@ -55,7 +55,8 @@ def test_a_study_is_every_combination_once_made_as_runs_are() -> None:
 
 def test_numbers_of_epochs_are_told_apart(results: Path) -> None:
     found = store.get(config_of(each_epochs="2,4", paradigms="soft", focus_networks="linear", num_segments=3))
-    assert found.history["epochs"].tolist() == [2, 4] and ", 2, 4 epochs, 2 trainings over 1 seed" in tables.title(found)
+    assert found.history["epochs"].tolist() == [2, 4]
+    assert ", 2, 4 epochs, 2 trainings over 1 seed" in tables.title(found)
     shorter, longer = (store.get(one).summary["splits"]["test"] for one in found.config.runs())
     table = tables.frame([found]).query("measure == 'loss'").set_index("epochs")["value"]
     assert table.to_dict() == {2: shorter["loss"], 4: longer["loss"]} and shorter["loss"] != longer["loss"]
