@@ -224,6 +224,30 @@ def test_what_page_13_says_of_the_switch_on_hatexplain_holds() -> None:
     assert gains[0.008]["saif"].is_monotonic_increasing and gains[0.1]["saif"].iloc[3] < 0
 
 
+def test_what_page_13_says_of_the_length_of_training_holds() -> None:
+    names = ("digits", "keywords", "motifs", "clouds", "rates")
+    rows = {name: store.get(StudyGrid.of(STUDIES[f"lengths-{name}"]).config()).history for name in names}
+    by = {name: "learning_rate" if name == "rates" else "epochs" for name in names}
+    gains = {name: tables.gain_frame(rows[name], [by[name]]) for name in names}
+    assert {name: of["verdict"].tolist() for name, of in gains.items()} == {
+        "digits": ["supported"] * 3, "rates": ["inconclusive"] * 2,
+        "motifs": ["inconclusive", "inconclusive", "contradicted"],
+        **dict.fromkeys(("keywords", "clouds"), ["inconclusive", "supported", "supported"]),
+    }  # fmt: skip
+    lost, level = gains["motifs"].iloc[2], gains["rates"]
+    assert [round(lost[measure], 2) for measure in ("saif", "accuracy")] == [-0.15, -0.09]
+    assert level["saif"].between(-0.02, 0).all() and level["accuracy"].between(-0.02, 0).all()
+    soft = {name: of[of["paradigm"] == "soft"].groupby(by[name])["accuracy"].mean() for name, of in rows.items()}
+    assert soft["motifs"].round(2).tolist() == [0.84, 0.77, 0.63] and soft["rates"].min() > 0.88
+    for name in ("hard", "lvml"):
+        of = rows["motifs"][rows["motifs"]["paradigm"] == name]
+        assert of.groupby("epochs")[["accuracy", "saif"]].mean().diff().dropna().gt(0).all(axis=None)
+    assert np.ptp(gains["digits"]["saif"]) < 0.005 and rows["keywords"].groupby("paradigm")["saif"].mean().min() > 0.98
+    bags = gains["clouds"]
+    assert bags["accuracy"].round(2).tolist() == [-0.02, -0.01, -0.01]
+    assert bags["saif"].round(2).tolist() == [0.05, 0.05, 0.04]
+
+
 def test_what_the_pages_on_captions_and_cost_say_of_the_records_holds() -> None:
     """The takeaways of pages 10 and 11."""
     on_scenes = {}
