@@ -232,7 +232,8 @@ def test_what_page_13_says_of_the_length_of_training_holds() -> None:
     assert {name: of["verdict"].tolist() for name, of in gains.items()} == {
         "digits": ["supported"] * 3, "rates": ["inconclusive"] * 2,
         "motifs": ["inconclusive", "inconclusive", "contradicted"],
-        **dict.fromkeys(("keywords", "clouds"), ["inconclusive", "supported", "supported"]),
+        "keywords": ["inconclusive", "supported", "supported"],
+        "clouds": ["inconclusive", "supported", "supported"],
     }  # fmt: skip
     lost, level = gains["motifs"].iloc[2], gains["rates"]
     assert [round(lost[measure], 2) for measure in ("saif", "accuracy")] == [-0.15, -0.09]
