@@ -38,6 +38,7 @@ NOTEBOOKS: dict[Any, tuple[str, list[dict[str, Any]]]] = {
     configs.Series: ("08_time_series", [{}]),
     configs.Bags: ("09_bags", [{}]),
 }
+NEEDLESS = r" \((reduced copy|Eff\S+ features)\), all \w+|, \w+, \d+ epochs(?=, \d+ epochs at )| epochs(?= at )"
 MARKS: dict[str, str] = {"supported": "✔", "contradicted": "✘", "inconclusive": "○", "not tested": "·"}
 
 
@@ -85,8 +86,7 @@ def all_tasks(folder: Path) -> list[Task]:
 def recorded_tasks() -> list[Task]:
     """The tasks whose results are kept with the source."""
     runs = [run for run in store.every(configs.Run, recorded=True) if run.config.paradigm in ORDER]
-    captions = store.every(configs.CaptionRun, recorded=True)
-    sweeps = store.every(configs.Sweep, recorded=True)
+    captions, sweeps = (store.every(kind, recorded=True) for kind in (configs.CaptionRun, configs.Sweep))
     return [*run_tasks(runs), *run_tasks(captions), *study_tasks(), *sweep_tasks(sweeps)]
 
 
@@ -148,7 +148,7 @@ def flow_tasks(settings: Sequence[tuple[int, int, float]]) -> Iterator[Task]:
 
 def short_names(titles: Sequence[str]) -> dict[str, str]:
     """The leading parts of each title that tell it from the others, in fewer words."""
-    split = {title: re.sub(r" \(reduced copy\), all posts| epochs(?= at )", "", title).split(", ") for title in titles}
+    split = {title: re.sub(NEEDLESS, "", title).split(", ") for title in titles}
     names = {}
     for parts in split.values():
         if parts[-1].startswith(("study of", "fixed focus")):
