@@ -181,6 +181,10 @@ def test_what_pages_12_and_13_say_of_recorded_runs_holds() -> None:
     assert stuck[2] == {"soft": 4, "hard": 2, "lvml": 2, "hybrid": 4} and plateaus[2]["soft"] == 80
     assert (plateaus[2] / plateaus[1])[["hard", "lvml"]].round().tolist() == [3, 3]
     pictures = [run for run in store.every(Run, recorded=True) if run.config.data.source == "cifar10"]
+    short = [run for run in pictures if run.config.steps == 20]
+    focus = {(run.config.training.precision, run.config.seed): run.history.iloc[-1] for run in short}
+    assert focus.pop(("bfloat16", 0))["test_focus_accuracy"] < 0.25 and len(focus) == 5
+    assert min(last["test_focus_accuracy"] for last in focus.values()) > 0.45
     ends = tables.frame([run for run in pictures if run.config.steps == 50], at="end").query("measure == 'saif'")
     saif = ends.pivot(index="seed", columns="paradigm", values="value")
     for name in ("soft", "hard"):
