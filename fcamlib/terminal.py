@@ -147,16 +147,16 @@ def in_words(result: Result) -> str:
         titles = OF_CAPTIONS if "bleu4" in test else MEASURES
         found = ", ".join(f"{title} {test[name]:.3f}" for name, title in titles.items() if name in test)
         return f"{config.name}: {found} ({counts(test)}), {where}"
-    from fcamlib.tables import METRICS, TRUTHLESS, frame, means
+    from fcamlib.tables import METRICS, TRUTHLESS, counted, frame, means
 
     if isinstance(config, Sweep):
         last = result.history[result.history["epoch"] == config.epochs]
         table = last.groupby(["paradigm", "alpha"], sort=False)[["loss", "incentive_exact"]].mean().reset_index()
         text = table.rename(columns={"incentive_exact": "incentive"}).round(4).to_string(index=False)
-        return f"{text}\n\n{config.name}: means over {len(config.seeds)} seeds, {where}"
+        return f"{text}\n\n{config.name}: means over {counted(len(config.seeds), 'seed')}, {where}"
     if seeds := getattr(config, "seeds", ()):
         text = means(frame([result]), measures=METRICS).to_string()
         beside = "95% confidence intervals" if len(seeds) >= 5 else "ranges"
-        return f"{text}\n\n{config.name}: means and {beside} over {len(seeds)} seeds, {where}"
+        return f"{text}\n\n{config.name}: means and {beside} over {counted(len(seeds), 'seed')}, {where}"
     text = means(frame([result]), measures=TRUTHLESS, spread="sd").to_string()
     return f"{text}\n\n{config.name}: means and standard deviations over repeats, {where}"
