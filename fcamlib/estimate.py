@@ -76,8 +76,7 @@ def training_seconds(config: Config, pace: Pace, shared: set[str]) -> float:
     start, first = 0, getattr(config, "prefix", None)
     if first and (first.name in shared or store.find(first, recorded=False, report=False)):
         start = len(first.phases)
-    seconds = (phase.steps * pace(run, number) for run in runs for number, phase in [*enumerate(run.phases)][start:])
-    total = math.fsum(seconds)
+    total = math.fsum(run.phases[n].steps * pace(run, n) for run in runs for n in range(start, len(run.phases)))
     shared.update({first.name} if first else ())
     return total
 

@@ -186,11 +186,11 @@ def shown_segments(few: SDCData) -> np.ndarray:
 
 
 def study(config: Study, progress: Progress, scratch: Path) -> Computed:
-    """Train every run of a study; the history has one row per run, and weights and epochs are not kept.
+    """Train every run of a study; the history has one row per run, and weights are not kept.
 
-    `soft_share` is the share of the epochs with soft attention (SA 1, HA 0, none for LVML); `learning_rate` and
-    `last_learning_rate` are the selected rates of the first and the last phase; `focus_parameters` and
-    `classifier_parameters` count trained weights. Measures are taken after training; if the loss diverged there are
+    `epochs` are those of all phases, `soft_share` the share with soft attention (SA 1, HA 0, none for LVML);
+    `learning_rate` and `last_learning_rate` are the selected rates of the first and the last phase; `focus_parameters`
+    and `classifier_parameters` count trained weights. Measures are taken after training; if the loss diverged there are
     none, and `failure` says why. `run` names the run that gives the same numbers.
     """
     for task in config.tasks:

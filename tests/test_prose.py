@@ -46,6 +46,8 @@ def test_the_picture_in_the_readme_was_drawn_from_the_records(found: dict[str, l
 
 
 def test_what_the_readme_and_the_landing_page_say_of_the_numbers_holds(found: dict[str, list[Any]]) -> None:
+    last = {key: tables.last_epochs([run.history for run in runs]) for key, runs in found.items()}
+    assert last == dict.fromkeys(found, 5) | {"keywords": 4}
     of = {key: tables.evidence(runs) for key, runs in found.items()}
     criteria = {key: tables.criteria(runs) for key, runs in found.items()}
     said = {key: {claim: tables.verdict(c) for claim, c in of_task.items()} for key, of_task in criteria.items()}
@@ -168,8 +170,7 @@ def test_what_pages_12_and_13_say_of_recorded_runs_holds() -> None:
     assert [round(found.agg(end)["soft"], 2) for end in ("min", "max")] == [0.34, 0.77]
     means = tables.frame(hundred, at="end").query("measure == 'saif'").groupby("paradigm")["value"].mean()
     assert means.idxmax() == "lvml"
-    plateaus = []
-    stuck = []
+    plateaus, stuck = [], []
     for group in (hundred, thousand, thousands):
         paradigm = [run.config.paradigm for run in group]
         epochs = pd.Series([(run.history["train_loss"] >= 0.9 * np.log(3)).sum() for run in group])

@@ -55,9 +55,8 @@ def test_means_show_an_interval_or_the_range_of_the_runs(runs: list[Result]) -> 
     assert table.loc["LVML", "SAIF"] == f"{np.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
     after = int(of(runs, "hybrid")[0].history["phase"].sum())  # epochs after the switch: fewer than five
     end = [run.history["test_accuracy"].tail(after).mean() for run in of(runs, "soft")]
-    assert 0 < after < 5 and tables.last_epochs([run.history for run in of(runs, "soft")]) == min(
-        5, len(runs[0].history)
-    )
+    alone = [run.history for run in of(runs, "soft")]
+    assert 0 < after < 5 and tables.last_epochs(alone) == min(5, len(alone[0]))
     shown = tables.means(tables.frame(runs, at="end")).loc["SA", "accuracy"]
     assert shown == f"{np.mean(end):.3f} ({min(end):.3f} to {max(end):.3f})"
     one = [run for run in runs if run.config.seed == 1]

@@ -47,12 +47,8 @@ STUDIES: dict[str, dict[str, Any]] = {  # recorded studies, by the names that `f
     "controls": {"paradigms": ("soft", "hard", "hybrid", "soft+soft", "hard+hard"), "seeds": tuple(range(30))},
     "rates": {**_ABLATION, "each_learning_rate": (0.005, 0.01, 0.02, 0.05, 0.1)},
     **{
-        f"lengths-{dataset}": {
-            "dataset": dataset,
-            "each_epochs": (epochs, 2 * epochs, 4 * epochs),
-            "seeds": tuple(range(30)),
-        }
-        for dataset, epochs in (("digits", 20), ("keywords", 8), ("motifs", 16), ("clouds", 12))
+        f"lengths-{name}": {"dataset": name, "each_epochs": (once, 2 * once, 4 * once), "seeds": tuple(range(30))}
+        for name, once in (("digits", 20), ("keywords", 8), ("motifs", 16), ("clouds", 12))
     },
     "lengths-rates": {"dataset": "motifs", "epochs": 64, "each_learning_rate": (0.01, 0.02), "seeds": tuple(range(30))},
 }
