@@ -140,7 +140,7 @@ def markdown(table: pd.DataFrame) -> str:
 
 
 def provenance(results: Iterable[Result]) -> pd.DataFrame:
-    """Provenance of recorded results, a row per name without seed, commit, date and machine, with training seconds.
+    """Provenance of recorded results, a row per task, commit, date and machine, with the seconds of a training.
 
     `n` is the number of results in a row; those that are not recorded are "computed here".
     """
@@ -148,6 +148,7 @@ def provenance(results: Iterable[Result]) -> pd.DataFrame:
     for result in results:
         source, settings = result.summary["provenance"], getattr(result.config, "training", result.config)
         name, about = re.sub(r"-s\d+-[0-9a-f]{8}$", "", result.folder.name), ["computed here", "", "", "", ""]
+        name = name.removesuffix(f"-{getattr(result.config, 'paradigm', '')}")
         if result.is_recorded:
             device = f"{source['device']}, {counted(settings.threads, 'thread')}"
             about = [source["commit"] or "none", source["date"], device, getattr(settings, "precision", "")]

@@ -35,7 +35,7 @@ from fcamlib.errors import DataError
 
 log = logging.getLogger(__name__)
 VALIDATION_SHARE = 0.1  # of the training pictures of each class
-TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "folder:cifar10-jpeg": "CIFAR-10 (JPEG copy)"}
+TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 ENDINGS = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"}
 
 
