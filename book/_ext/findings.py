@@ -137,7 +137,11 @@ def notebooks_table(folder: Path) -> pd.DataFrame:
     for path in sorted(folder.glob("[0-9][0-9]_*.json")):
         took = json.loads(path.read_text("utf-8"))
         link = f"{{doc}}`notebooks/{path.stem}`"
-        rows[link] = {"took": duration(took["seconds"]), "on": took["device"], "date": took["date"].replace("-", "\u2011")}
+        rows[link] = {
+            "took": duration(took["seconds"]),
+            "on": took["device"],
+            "date": took["date"].replace("-", "\u2011"),
+        }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("notebook")
 
 
