@@ -191,8 +191,10 @@ def test_what_pages_12_and_13_say_of_recorded_runs_holds() -> None:
         "lvml": [0.54, 0.36, 0.16],
         "hybrid": [0.49, 0.31, 0.06],
     }
-    assert {name: history.loc[30, measures].astype(float).round(2).tolist() for name, history in of.items()} == said
-    assert of["hybrid"].loc[15, measures].astype(float).round(2).tolist() == [0.48, 0.28, 0.02]
+    assert {
+        name: np.round(history.loc[30, measures].to_numpy(float), 2).tolist() for name, history in of.items()
+    } == said
+    assert np.round(of["hybrid"].loc[15, measures].to_numpy(float), 2).tolist() == [0.48, 0.28, 0.02]
     assert of["hybrid"].loc[[15, 20, 30], confident].round(2).tolist() == [0.02, 0.21, 0.27]
     assert of["soft"].loc[[20, 30], confident].round(2).tolist() == [0.08, 0.18]
     score = {name: np.sum(run.summary["splits"]["test"]["histogram"], axis=0)[-1] for name, run in twenty.items()}
