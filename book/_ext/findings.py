@@ -121,7 +121,7 @@ def recorded_table() -> pd.DataFrame:
         name = PREFIXES.get(tables.kind(result), "") + tables.title(result)
         took = float(source.get("train_seconds") or source["last_session_seconds"])
         on = f"{source['device']}, {source['cpu_capability']}, threads: {threads}"
-        rows.append({"recorded": name, "took": took, "on": on, "date": source["date"].replace("-", "\u2011")})
+        rows.append({"recorded": name, "took": took, "on": on, "date": source["date"]})
     return pd.DataFrame(rows).groupby("recorded", sort=False).agg(
         results=("took", "size"),
         each=("took", lambda took: " to ".join(dict.fromkeys((duration(took.min()), duration(took.max()))))),
@@ -137,11 +137,7 @@ def notebooks_table(folder: Path) -> pd.DataFrame:
     for path in sorted(folder.glob("[0-9][0-9]_*.json")):
         took = json.loads(path.read_text("utf-8"))
         link = f"{{doc}}`notebooks/{path.stem}`"
-        rows[link] = {
-            "took": duration(took["seconds"]),
-            "on": took["device"],
-            "date": took["date"].replace("-", "\u2011"),
-        }
+        rows[link] = {"took": duration(took["seconds"]), "on": took["device"], "date": took["date"]}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("notebook")
 
 
