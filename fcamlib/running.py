@@ -37,7 +37,7 @@ from fcamlib.training import fit
 
 NUM_EXAMPLES = 8  # test instances whose attention is kept for galleries
 MAX_EXAMPLE_SEGMENTS = 100  # longer instances are not kept as examples
-EXAMPLE_BYTES = 2**18  # limit on the segments of all examples, since recorded runs are kept with the source
+EXAMPLE_BYTES = 2**17  # limit on the segments of all examples, since recorded runs are kept with the source
 WEIGHTS = "model.safetensors"
 KEPT_SCORES = ("a_z", "s_y", "focus_hit", "prediction_hit", "has_foreground")
 STUDY_MEASURES = ("test_accuracy", "test_focus_accuracy", "test_saif", "test_loss", "validation_accuracy")

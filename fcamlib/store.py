@@ -39,7 +39,6 @@ CHECKPOINT = "checkpoint.safetensors"
 ROWS = "rows.jsonl"
 REQUIRED_FILES = ("config.json", "history.csv", "summary.json")
 RECORDED_FILES = (*REQUIRED_FILES, "examples.npz")
-MAX_EXAMPLES = 2**17  # bytes of a record's examples
 KNOWN_FILES = (*RECORDED_FILES, "scores.npz", "model.safetensors")
 DIGITS = 9  # significant digits of a recorded number, as many as tell any two float32 numbers apart
 OTHER_VERSION = "config.json belongs to another version, or to a source or paradigm that is not registered here"
@@ -189,14 +188,12 @@ def write(
 def record(result: Result[ConfigT]) -> Result[ConfigT]:
     """Copy a result to results/recorded: `DIGITS` significant digits, portable paths, no scores or weights.
 
-    Examples are kept only of seed 0 and up to `MAX_EXAMPLES` bytes.
+    Examples are kept only of seed 0.
     """
     if (root := paths.recorded_dir()) is None:
         raise StoreError("`fcam record` needs a source checkout: run it from an editable install.")
     files = RECORDED_FILES if getattr(result.config, "seed", 0) == 0 else REQUIRED_FILES
     content = {name: (result.folder / name).read_bytes() for name in files if (result.folder / name).exists()}
-    if len(content.get("examples.npz", b"")) > MAX_EXAMPLES:
-        del content["examples.npz"]
     content["config.json"] = result.config.portable.model_dump_json(indent=2).encode() + b"\n"
     content["history.csv"] = result.history.to_csv(index=False, float_format=f"%.{DIGITS}g").encode()
     summary = json.loads(json.dumps(result.summary), parse_float=lambda digits: float(f"{float(digits):.{DIGITS}g}"))

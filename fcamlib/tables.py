@@ -147,8 +147,8 @@ def provenance(results: Iterable[Result]) -> pd.DataFrame:
     groups: dict[tuple[str, ...], list[float]] = {}
     for result in results:
         source, settings = result.summary["provenance"], getattr(result.config, "training", result.config)
-        name, about = re.sub(r"-s\d+-[0-9a-f]{8}$", "", result.folder.name), ["computed here", "", "", "", ""]
-        name = name.removesuffix(f"-{getattr(result.config, 'paradigm', '')}")
+        seed = rf"-{re.escape(getattr(result.config, 'paradigm', ''))}-s\d+-[0-9a-f]{{8}}$"
+        name, about = re.sub(seed, "", result.folder.name), ["computed here", "", "", "", ""]
         if result.is_recorded:
             device = f"{source['device']}, {counted(settings.threads, 'thread')}"
             about = [source["commit"] or "none", source["date"], device, getattr(settings, "precision", "")]
