@@ -270,7 +270,8 @@ def _curves(runs: Sequence[Result], measure: str) -> ByParadigm:
     column, scale = f"test_{measure}", 100 if measure == "bleu4" else 1
     if not runs or not all(column in run.history for run in runs):
         return {}
-    table = pd.concat([run.history.set_index("epoch")[column] for run in runs], axis=1).dropna().to_numpy(np.float64)
+    measured = [pd.Series(run.history[column].to_numpy(), run.history["epoch"]) for run in runs]
+    table = pd.concat(measured, axis=1).dropna().to_numpy(np.float64)
     names = np.array([run.config.paradigm for run in runs])
     return {name: table.T[names == name] / scale for name in paradigms(runs)}
 
@@ -278,7 +279,7 @@ def _curves(runs: Sequence[Result], measure: str) -> ByParadigm:
 def last_epochs(histories: Iterable[pd.DataFrame]) -> int:
     """How many measured epochs are the end of training: five, or fewer if fewer follow a change of the loss."""
     last = [history[history["phase"] == history["phase"].max()] for history in histories]
-    return min([LAST, *(len(rows.filter(like="test_").dropna(how="all")) for rows in last)])
+    return min([LAST, *(int(rows.filter(like="test_").notna().any(axis=1).sum()) for rows in last)])
 
 
 def _unfinished(runs: Sequence[Result]) -> str:

@@ -23,9 +23,9 @@ README = (ROOT / "README.md").read_text("utf-8")
 
 
 @functools.cache
-def captions() -> list[Any]:
-    """The recorded runs on captions."""
-    return store.every(CaptionRun, recorded=True)
+def recorded(kind: type[Any]) -> list[Any]:
+    """The recorded results of one kind, read once."""
+    return store.every(kind, recorded=True)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_what_the_claims_page_says_of_epochs_before_the_switch_holds(found: dict
 
 def on_photographs(rate: float) -> dict[int, list[Any]]:
     """Number of regions -> recorded runs on photographs with this rate in the second phase."""
-    runs = [run for run in captions() if run.config.data.source != "scenes"]
+    runs = [run for run in recorded(CaptionRun) if run.config.data.source != "scenes"]
     alike = [run for run in runs if run.config.phases[1].decoder_learning_rate == rate]
     return {
         (size // 16) ** 2: [run for run in alike if run.config.data.image_size == size]
@@ -149,7 +149,7 @@ def test_what_pages_conclude_from_recorded_studies_and_folds_holds() -> None:
     assert (saif.loc[1000:] == 0).all(axis=None)
     focus = scale.groupby(["paradigm", "num_segments"])["focus_accuracy"].min()
     assert focus["soft", 100] > 0.5 > focus["soft", 1000]
-    folds = store.every(CrossValidation, recorded=True)
+    folds = recorded(CrossValidation)
     for measure in ("accuracy", "auc"):
         assert set(tables.paired_table(folds, measure)["verdict"]) == {"no difference found"}
 
@@ -163,7 +163,7 @@ def test_claims_on_recorded_runs_name_the_task_of_these_runs(name: str) -> None:
 
 def test_what_pages_12_and_13_say_of_recorded_runs_holds() -> None:
     """Many segments with Adam, and the controls on CIFAR-10 that restart without switching."""
-    adam = [run for run in store.every(Run, recorded=True) if getattr(run.config.phases[0], "optimizer", "") == "adam"]
+    adam = [run for run in recorded(Run) if getattr(run.config.phases[0], "optimizer", "") == "adam"]
     hundred, thousand, thousands = tables.tasks(adam).values()
     found = tables.frame(thousand, at="end").query("measure == 'focus_accuracy'").groupby("paradigm")["value"]
     assert found.mean().round(2).to_dict() == {"soft": 0.57, "hybrid": 0.53, "lvml": 0.37, "hard": 0.31}
@@ -181,7 +181,7 @@ def test_what_pages_12_and_13_say_of_recorded_runs_holds() -> None:
     assert stuck[:2] == [dict.fromkeys(COMPARED, 0) | {"hard": late} for late in (0, 1)]
     assert stuck[2] == {"soft": 4, "hard": 2, "lvml": 2, "hybrid": 4} and plateaus[2]["soft"] == 80
     assert (plateaus[2] / plateaus[1])[["hard", "lvml"]].round().tolist() == [3, 3]
-    pictures = [run for run in store.every(Run, recorded=True) if run.config.data.source == "cifar10"]
+    pictures = [run for run in recorded(Run) if run.config.data.source == "cifar10"]
     short = [run for run in pictures if run.config.steps == 20]
     focus = {(run.config.training.precision, run.config.seed): run.history.iloc[-1] for run in short}
     assert focus.pop(("bfloat16", 0))["test_focus_accuracy"] < 0.25 and len(focus) == 5
@@ -195,7 +195,7 @@ def test_what_pages_12_and_13_say_of_recorded_runs_holds() -> None:
 
 
 def test_what_page_12_says_of_pictures_with_twenty_segments_holds() -> None:
-    runs = [run for run in store.every(Run, recorded=True) if run.config.data.source == "cifar10"]
+    runs = [run for run in recorded(Run) if run.config.data.source == "cifar10"]
     of = {run.config.paradigm: run for run in runs if run.config.data.num_segments == 20}
     kept = ["test_accuracy", "test_focus_accuracy", "test_saif", "test_a_z_high", "train_loss"]
     at: dict[str, Any] = {name: run.history.set_index("epoch")[kept] for name, run in of.items()}
@@ -212,7 +212,7 @@ def test_what_page_12_says_of_pictures_with_twenty_segments_holds() -> None:
 
 def test_what_the_pages_on_text_and_claims_say_of_hatexplain_holds() -> None:
     """The discussion of page 07, and D1 and D2 on the claims page: word embeddings, 550 epochs."""
-    runs = [run for run in store.every(Run, recorded=True) if run.config.data.source == "hatexplain"]
+    runs = [run for run in recorded(Run) if run.config.data.source == "hatexplain"]
     of = {title.rpartition("then ")[2]: group for title, group in tables.tasks(runs).items() if "550 epochs" in title}
     group = of["50 epochs at 0.008"]
     cells = tables.histogram_table(group)
@@ -229,7 +229,7 @@ def test_what_the_pages_on_text_and_claims_say_of_hatexplain_holds() -> None:
 
 
 def test_what_page_13_says_of_the_switch_on_hatexplain_holds() -> None:
-    runs = [run for run in store.every(Run, recorded=True) if run.config.data.source == "hatexplain"]
+    runs = [run for run in recorded(Run) if run.config.data.source == "hatexplain"]
     single = [run for run in runs if len(run.config.phases) == 1 and run.config.phases[0].learning_rates == (0.1,)]
     gains: dict[float, Any] = {}
     for rate in (0.1, 0.008):
@@ -273,7 +273,7 @@ def test_what_page_13_says_of_the_length_of_training_holds() -> None:
 def test_what_the_pages_on_captions_and_cost_say_of_the_records_holds() -> None:
     """The takeaways of pages 10 and 11."""
     on_scenes = {}
-    for title, group in tables.tasks(captions()).items():
+    for title, group in tables.tasks(recorded(CaptionRun)).items():
         first, second = next(run.config.phases for run in group if run.config.paradigm == "hybrid")
         if title.startswith("scenes"):
             divisor = round(first.decoder_learning_rate / second.decoder_learning_rate)
@@ -293,7 +293,7 @@ def test_what_the_pages_on_captions_and_cost_say_of_the_records_holds() -> None:
     assert min(words) > -0.085 and max(words) < -0.005
     lost = [-of["bleu4"].mean() for of in gain.values()]
     assert min(lost) > 7.5 and max(lost) < 23.5
-    for run in (run for run in captions() if run.config.paradigm == "hybrid"):
+    for run in (run for run in recorded(CaptionRun) if run.config.paradigm == "hybrid"):
         by_epoch = run.history.set_index("epoch")["validation_bleu4"]
         assert by_epoch.idxmax() <= run.config.phases[0].epochs, "selection keeps SA's weights"
     for variant, group in on_scenes.items():

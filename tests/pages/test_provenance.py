@@ -98,6 +98,11 @@ def test_the_table_of_times_has_every_notebook_and_every_record() -> None:
     assert all("thread" in row[4] for row in recorded)
 
 
+SPACES = """rows => rows.map((row) => {
+  const range = document.createRange();
+  const text = (part) => (range.selectNodeContents(part), range.getBoundingClientRect());
+  return text(row.children[1]).left - text(row.children[0]).right;
+})"""
 QUOTED = SITE.parents[1] / "notebooks" / "numbers.json"
 
 
@@ -122,4 +127,6 @@ def test_problem_findings_figure_and_ways_on_are_within_the_first_screen(browser
     history = tables.history_frame(shown_tasks()["cifar"])
     end = history[history["epoch"] == history["epoch"].max()].groupby("paradigm")["saif"].mean().round(3)
     assert shown == [f"{end[name]:.3f}" for name in ("soft", "hard", "lvml", "hybrid")], "SAIF on CIFAR-10"
+    spaces = page.locator(".landing .planes .recorded").evaluate_all(SPACES)
+    assert len(spaces) == 4 and min(spaces) > 4, "pixels between a label and its number"
     page.close()
