@@ -125,6 +125,8 @@ def test_a_training_that_diverges_is_a_row_and_does_not_stop_the_others(results:
 def test_a_switch_that_leaves_a_phase_without_an_epoch_is_one_sentence() -> None:
     with pytest.raises(UserError, match=r"^soft_shares=0.1 with epochs=4 leaves a phase without an epoch: give each"):
         config_of(soft_shares="0.1")
+    with pytest.raises(UserError, match=r"^soft_shares=0.25 with each_epochs=2 leaves a phase without an epoch"):
+        config_of(each_epochs="4,2")
 
 
 def test_the_command_trains_lists_and_prints(results: Path) -> None:

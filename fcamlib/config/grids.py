@@ -54,11 +54,11 @@ STUDIES: dict[str, dict[str, Any]] = {  # recorded studies, by the names that `f
 }
 
 
-def require_two_phases(switch: int, epochs: int, said: str = "") -> None:
-    """Refuse a switch that leaves one of two phases without an epoch; `said` is the user's parameter."""
+def require_two_phases(switch: int, epochs: int, said: str = "", of: str = "epochs") -> None:
+    """Refuse a switch that leaves one of two phases without an epoch; `said` and `of` are the user's parameters."""
     if not 0 < switch < epochs:
         said = said or (f"switch_epoch={switch}" if switch else "a switch at half")
-        raise UserError(f"{said} with epochs={epochs} leaves a phase without an epoch: give each at least one.")
+        raise UserError(f"{said} with {of}={epochs} leaves a phase without an epoch: give each at least one.")
 
 
 class Grid(TaskParameters, Training, Optimizer):
@@ -118,12 +118,12 @@ class Grid(TaskParameters, Training, Optimizer):
     ) -> tuple[Phase, ...]:
         """The phases of a schedule, if given with this share of epochs in the first, these rates, this many epochs."""
         first_rates, second_rates = rates or self.learning_rates, rates or self.hard_learning_rates
-        epochs = epochs or self.epochs
+        epochs, of = (epochs, "each_epochs") if epochs else (self.epochs, "epochs")
         if schedule not in SCHEDULES:
             return (self._phase(schedule, epochs, first_rates),)
         first, second = SCHEDULES[schedule].paradigms
         switch = round(share * epochs) if share else self.switch_epoch or epochs // 2
-        require_two_phases(switch, epochs, f"soft_shares={share:g}" if share else "")
+        require_two_phases(switch, epochs, f"soft_shares={share:g}" if share else "", of)
         return self._phase(first, switch, first_rates), self._phase(second, epochs - switch, second_rates)
 
     def _phase(self, paradigm: str, epochs: int, rates: tuple[float, ...]) -> Phase:
@@ -178,7 +178,7 @@ class StudyGrid(Grid):
         focus = self.focus_networks or (self.focus_network,)
         classifiers = self.classification_networks or (self.classification_network,)
         rates = tuple((rate,) for rate in self.each_learning_rate) or ((),)
-        varied = product(self.each_epochs or (self.epochs,), rates, self.paradigms, self.soft_shares)
+        varied = product(self.each_epochs or (0,), rates, self.paradigms, self.soft_shares)
         schedules = (self.phases(name, share, own, epochs) for epochs, own, name, share in varied)
         return Study(
             tasks=tasks or (self.task,),
