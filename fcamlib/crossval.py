@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from fcamlib.config import REFERENCES, Bags, CrossValidation, Model, Phase, Run, Training, short_source
 from fcamlib.data.sdc import SDCTask
-from fcamlib.errors import UserError
+from fcamlib.errors import DivergenceError, UserError, one_line
 from fcamlib.evaluation import evaluate
 from fcamlib.fcam import FCAM
 from fcamlib.networks import build_encoder
@@ -33,12 +33,16 @@ from fcamlib.training import fit
 
 BAG_MODEL = Model(encoder="mlp", focus="mlp", classifier="linear")
 KEYS = ("repeat", "fold", "method")
-BAG_MEASURES = ("n", "accuracy", "auc", "calibration_error", "loss", "attention_entropy")
+BAG_MEASURES = ("accuracy", "auc", "calibration_error", "loss", "attention_entropy")
 ATTENTION_DIM = 64
 
 
 def cross_validation(config: CrossValidation, progress: Progress, scratch: Path) -> Computed:
-    """Train and test every method on every fold; the history has one row per repeat, fold and method."""
+    """Train and test every method on every fold; the history has one row per repeat, fold and method.
+
+    If the loss diverged at every learning rate, the row has the reason, `failure`, in place of measures;
+    `DivergenceError` if no training is left.
+    """
     keys = product(range(config.repeats), range(config.folds), config.methods)
     runs = {key: _run(config, *key) for key in keys}
     *_, last = runs.values()
@@ -49,6 +53,8 @@ def cross_validation(config: CrossValidation, progress: Progress, scratch: Path)
         for key, run in runs.items()
     )
     history = table(trainings, progress, scratch).sort_values([*KEYS], ignore_index=True)
+    if "accuracy" not in history:
+        raise DivergenceError(history["failure"].iloc[0])
     versions = provenance(Numerics.of(last.training))
     if set(REFERENCES) & set(config.methods):
         versions["packages"] |= {"torchmil": version("torchmil")}
@@ -74,13 +80,17 @@ def _fold_row(key: tuple[int, int, str], run: Run, task: SDCTask, checkpoint: Pa
     """Train one method on one fold and measure it on the test fold."""
     began, numerics, method = time.perf_counter(), Numerics.of(run.training), key[2]
     model = abmil(task, method == "gated-abmil", run.seed)[0] if method in REFERENCES else build_model(run, task)
-    history = fit(model, task, run.phases, run.training, run.seed, checkpoint).history
+    row: Row = {**dict(zip(KEYS, key, strict=True)), "n": len(task.splits["test"])}
+    try:
+        history = fit(model, task, run.phases, run.training, run.seed, checkpoint).history
+    except DivergenceError as error:
+        return row | {"seconds": round(time.perf_counter() - began, 2), "failure": one_line(error)}
     kind, test, validation = run.aggregation, task.splits["test"], task.splits["validation"]
     with reproducible(run.training.threads):
         measures = split_summary(evaluate(model, test, [kind], numerics)[kind], test)
         hits = evaluate(model, validation, [kind], numerics)[kind].prediction_hit
     return {
-        **dict(zip(KEYS, key, strict=True)),
+        **row,
         **{name: measures[name] for name in BAG_MEASURES},
         "validation_accuracy": float(hits.mean()),
         "learning_rate": history[-1]["learning_rate"],

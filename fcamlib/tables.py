@@ -49,7 +49,7 @@ def frame(results: Iterable[Result], at: Literal["kept", "end"] = "kept") -> pd.
     With `at="kept"` a run's measures are those of the kept weights; with "end" they are means over the last five
     measured epochs, or those after the last change of a loss if there are fewer. For a cross-validation `paradigm` is
     the method and `seed` the repeat, and values are means over folds, weighted by test bags. Missing measures, for
-    example of a training that diverged, are NaN.
+    example of a training that diverged or of a repeat with such a fold, are NaN.
     """
     results = list(results)
     names = ordered(getattr(result.config, "paradigm", "") for result in results)
@@ -65,9 +65,10 @@ def _rows(result: Result, last: int) -> pd.DataFrame:
         return history[[*keys, *METRICS, "loss"]].melt(keys, var_name="measure")
     if kind(result) == "cross-validation":
         keys, names = ["method", "repeat"], [name for name in TITLES if name in history]
-        long = history.melt([*keys, "n"], names, "measure").dropna(subset="value")
+        long = _whole(history).melt([*keys, "n"], names, "measure").dropna(subset="value")
         sums = long.assign(value=long["value"] * long["n"]).groupby([*keys, "measure"])[["value", "n"]].sum()
         rows = (sums["value"] / sums["n"]).rename("value").reset_index()
+        rows = rows.merge(history[keys].drop_duplicates(), how="right")
         order = ordered(rows["method"])
         rows = rows.sort_values("method", key=lambda names: names.map(order.index), kind="stable")
         return rows.rename(columns={"method": "paradigm", "repeat": "seed"})
@@ -78,6 +79,11 @@ def _rows(result: Result, last: int) -> pd.DataFrame:
     values = {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
     rows = pd.DataFrame({"measure": list(values), "value": list(values.values())})
     return rows.assign(paradigm=result.config.paradigm, seed=result.config.seed)
+
+
+def _whole(folds: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a cross-validation without the repeats of a method in which a training diverged."""
+    return folds[folds.groupby(["method", "repeat"])["accuracy"].transform(lambda values: values.notna().all())]
 
 
 def _varied(study: pd.DataFrame) -> list[str]:
@@ -390,5 +396,5 @@ def paired_table(
 def fold_histories(results: Iterable[Result]) -> dict[str, pd.DataFrame]:
     """Title of each data set -> the rows of its cross-validation (the one with most repeats, if there are several)."""
     results = sorted(results, key=lambda r: (r.config.repeats, len(r.config.methods), r.folder.name))
-    found = {result.summary["title"]: result.history for result in results}
+    found = {result.summary["title"]: _whole(result.history) for result in results}
     return {name: found[name] for name in sorted(found)}

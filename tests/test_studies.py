@@ -17,7 +17,7 @@ from fcamlib.cli import main
 from fcamlib.config import STUDIES, Bags, CrossValidation, Grid, Study, StudyGrid
 from fcamlib.data.sdc import SDCTask
 from fcamlib.data.vectors import bags_task
-from fcamlib.errors import UserError
+from fcamlib.errors import DivergenceError, UserError
 from fcamlib.tables import TRUTHLESS, frame, means, paired_table
 
 SIZES = {"num_train": 40, "num_validation": 30, "num_test": 50, "batch_size": 20}
@@ -300,6 +300,37 @@ def test_the_command_shows_the_table(source: str) -> None:
     assert not rows.duplicated(["repeat", "fold", "method"]).any()
     assert stored.summary["title"] == "mine" and stored.summary["provenance"]["train_seconds"] > 0
     assert command(source).stdout == first.stdout
+
+
+def test_a_fold_that_diverges_costs_its_repeat_and_does_not_stop_the_others(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fcamlib import crossval
+
+    calls, fit = [], crossval.fit
+
+    def diverging(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) in (1, 20, 21, 22):  # SA's first fold; then everything
+            raise DivergenceError("the soft loss became NaN or infinite")
+        return fit(*arguments)
+
+    monkeypatch.setattr(crossval, "fit", diverging)
+    shown = command(source)
+    assert re.search(r"^SA +1 of 2 +\d\.\d{3} ", shown.stdout, re.MULTILINE)
+    assert re.search(r"^hybrid +2 +\d\.\d{3} ± ", shown.stdout, re.MULTILINE)
+    (stored,) = store.every(CrossValidation)
+    lost = stored.history["failure"].notna()
+    assert stored.history.loc[lost, ["repeat", "fold", "method"]].to_numpy().tolist() == [[0, 0, "soft"]]
+    kept = tables.frame([stored]).query("measure == 'accuracy' and paradigm == 'soft'")
+    second = stored.history.query("method == 'soft' and repeat == 1")["accuracy"]
+    assert kept["value"].tolist() == pytest.approx([second.mean()]), "folds of equal size"
+    (whole,) = tables.fold_histories([stored]).values()
+    assert len(whole) == 9 and len(calls) == 12
+    del calls[:]
+    calls += [()] * 19
+    left = command(source, "--repeats", "1", "--methods", "soft", "--fresh")
+    assert left.exit_code == 2 and left.stderr.startswith("fcam: the soft loss became NaN or infinite")
 
 
 def test_wrong_parameters_of_folds_are_one_sentence(source: str) -> None:
