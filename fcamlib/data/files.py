@@ -83,11 +83,12 @@ def content_hash(path: Path) -> str:
     return whole
 
 
-def fingerprint(files: Path | Mapping[str, Path]) -> str:
-    """`content_hash` of a file or folder, or the sha256 of the names and contents of several."""
+def fingerprint(files: Path | Mapping[str, Path | str]) -> str:
+    """`content_hash` of a file or folder, or the sha256 of the names and contents of several; text is a known hash."""
     if isinstance(files, Path):
         return content_hash(files)
-    return _sha256("".join(f"{content_hash(path)}  {name}\n" for name, path in files.items()))
+    known = {name: file if isinstance(file, str) else content_hash(file) for name, file in files.items()}
+    return _sha256("".join(f"{digest}  {name}\n" for name, digest in known.items()))
 
 
 def files_below(root: Path) -> list[Path]:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -76,8 +77,11 @@ class Corpus(NamedTuple):
 # --- a user's posts ---------------------------------------------------------------------------------------------------
 
 
-def post_files(task: Any) -> dict[str, Path]:
-    """The files of a text task by name."""
+def post_files(task: Any) -> Mapping[str, Path | str]:
+    """The files of a text task by name; for those of `hatexplain` that are yet to be downloaded, their sha256."""
+    if task.source == "hatexplain":
+        files = {name: source_path(task.source) / name for name in OFFICIAL_FILES}
+        return {name: file if file.is_file() else OFFICIAL_FILES[name] for name, file in files.items()}
     return (hatexplain_files if task.kind == "hatexplain" else jsonl_files)(task.source)
 
 

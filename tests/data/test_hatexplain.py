@@ -122,7 +122,9 @@ def test_missing_files_are_downloaded_from_a_fixed_commit_with_their_checksums(
     files = {name: tmp_path / "remote" / name for name in (POSTS, DIVISIONS)}
     known = {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()}
     monkeypatch.setattr(official, "OFFICIAL_FILES", known)
-    fingerprint = task_on("hatexplain").fingerprint  # making a run's config gets the data
+    fingerprint = task_on("hatexplain").fingerprint
+    assert not [*(tmp_path / "data" / "hatexplain").glob("*.json")], "naming a run downloads nothing"
+    hatexplain_files("hatexplain")
     assert {path.name for path in (tmp_path / "data" / "hatexplain").iterdir() if path.suffix == ".json"} == set(files)
     put(tmp_path / "remote", {}, {})  # not asked again
     assert task_on("hatexplain").fingerprint == fingerprint
