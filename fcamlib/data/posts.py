@@ -80,8 +80,8 @@ class Corpus(NamedTuple):
 def post_files(task: Any) -> Mapping[str, Path | str]:
     """The files of a text task by name; for those of `hatexplain` that are yet to be downloaded, their sha256."""
     if task.source == "hatexplain":
-        files = {name: source_path(task.source) / name for name in OFFICIAL_FILES}
-        return {name: file if file.is_file() else OFFICIAL_FILES[name] for name, file in files.items()}
+        folder = source_path(task.source)
+        return {name: folder / name if (folder / name).is_file() else known for name, known in OFFICIAL_FILES.items()}
     return (hatexplain_files if task.kind == "hatexplain" else jsonl_files)(task.source)
 
 
