@@ -41,7 +41,7 @@ SUMMARY = re.compile(r'<summary>(?=<span class="toctree-toggle")')
 # A cell that names a paradigm gets its mark: "SA", "soft attention (SA)", "hybrid (SA, then HA)"; not "hybrid - SA".
 PARADIGM = {label_of(name): name for name in ("soft", "hard", "lvml", "hybrid")}
 NAME = rf"(?:[a-z ]+(?:, | \())?({'|'.join(PARADIGM)})(?:\)| \([^)]*\))?"
-NAMED_CELL = re.compile(rf"(<t[hd](?: [^>]*)?>(?:<p>)?)({NAME})(?=(?:</p>)?</t[hd]>)")
+NAMED_CELL = re.compile(rf"(<t[hd](?: [^>]*)?>(?:<p>)?(?:SAIF: )?)({NAME})(?=(?:</p>)?</t[hd]>)")
 # A link to a term of the glossary has the term's meaning as hover text.
 TERM = re.compile(r'<a class="reference internal" href="[^"#]*#(term-[^"]+)"')
 MEANING = re.compile(r'<dt id="(term-[^"]+)"(?=.*?<dd>(.*?)</dd>)', re.S)

@@ -51,4 +51,5 @@ def test_terms_say_what_they_mean_figures_offer_their_files_and_names_of_paradig
     marked = set(re.findall(r'<t[hd][^>]*>(?:<p>)?<span class="paradigm (.*?)</span>', site))
     names = {"soft": "soft attention (SA)", "hard": "HA", "lvml": "LVML", "hybrid": "hybrid (SA, then HA)"}
     assert marked >= {f'{name}">{label}' for name, label in names.items()}
+    assert 'SAIF: <span class="paradigm soft">SA</span>' in site
     assert not [cell for cell in marked if " - " in cell], "a difference of two is marked as one"
