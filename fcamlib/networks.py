@@ -286,7 +286,7 @@ class Embedding(nn.Module):
         with torch.no_grad():
             self.words.weight[UNKNOWN] = 0.0
 
-    def forward(self, segments: Int[Tensor, ...]) -> Float[Tensor, "... D"]:
+    def forward(self, segments: Int[Tensor, "*axes"]) -> Float[Tensor, "*axes D"]:
         return self.words(segments)
 
 
@@ -313,7 +313,7 @@ class Transformer(nn.Module):
         nn.init.zeros_(self.attention.in_proj_bias)
         nn.init.zeros_(self.attention.out_proj.bias)
 
-    def forward(self, segments: Int[Tensor, ...], mask: Bool[Tensor, "B M"] | None = None) -> Float[Tensor, "B M D"]:
+    def forward(self, segments: Int[Tensor, "B M"], mask: Bool[Tensor, "B M"] | None = None) -> Float[Tensor, "B M D"]:
         words = self.embedding(segments)
         vectors = words + positions(segments.shape[1], EMBEDDING_DIM).to(words)  # (B, M, D)
         ignored = None if mask is None else ~mask

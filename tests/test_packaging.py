@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import pytest
 import yaml
 from packaging.requirements import Requirement
@@ -70,6 +71,16 @@ def test_every_import_is_a_declared_dependency(folder: str) -> None:
         for module in {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - own - optional():
             provided = {canonicalize_name(name) for name in providers.get(module, [])}
             assert allowed & provided, f"{file} imports {module}, which pyproject.toml does not declare"
+
+
+def test_the_axes_of_every_annotated_array_are_text() -> None:
+    """An annotation that jaxtyping cannot read, such as Int[Tensor, ...], switches off the checks of its function."""
+    for file in (ROOT / "fcamlib").rglob("*.py"):
+        nodes = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Subscript)]
+        for node in nodes:
+            if isinstance(node.value, ast.Name) and node.value.id in vars(jaxtyping):
+                axes = node.slice.elts[-1] if isinstance(node.slice, ast.Tuple) else node.slice
+                assert isinstance(axes, ast.Constant) and isinstance(axes.value, str), f"{file}:{node.lineno}"
 
 
 def test_version_and_command_are_the_same_everywhere() -> None:
