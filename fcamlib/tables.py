@@ -109,7 +109,7 @@ def means(
     The repeats of a cross-validation share their data and have no interval: `spread="sd"` shows their deviation.
     """
 
-    def shown(measure: object, values: pd.Series[float]) -> str:
+    def shown(measure: object, values: pd.Series) -> str:
         if spread == "sd" and len(values) > 1:
             return f"{values.mean():.{digits}f} ± {values.std():.{digits}f}"
         return interval_text(values.to_numpy(dtype=np.float64), digits, is_share=measure not in NO_SHARES)
