@@ -214,10 +214,13 @@ def token_f1(alpha: Weights, rationale: Marks, mask: Marks, top_k: int = TOP_K) 
 
 
 def auprc(alpha: Weights, rationale: Marks, mask: Marks) -> float:
-    """Average precision of the attention weights of each post's words, mean over the posts: in [0, 1]."""
+    """Average precision of the attention weights of each post's words, mean over the posts: in [0, 1].
+
+    Each post has a rationale; `mask` is True for real words.
+    """
     from sklearn.metrics import label_ranking_average_precision_score
 
-    # of a post's ranking of words it is the average precision, in a fourth of average_precision_score's time
+    # its mean over posts of average precision is average_precision_score's, in a third of the time
     return float(label_ranking_average_precision_score(rationale, np.where(mask, alpha, -1.0)))
 
 

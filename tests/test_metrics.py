@@ -163,6 +163,9 @@ def test_auprc_by_hand_and_blind_to_padding() -> None:
     zero = np.array([[1.0, 0.0, 0.0]])  # words without any weight still rank above padding
     marks, mask = np.array([[False, True, False]]), np.array([[True, True, False]])
     assert auprc(zero, marks, mask) == pytest.approx(1 / 2)
+    assert (
+        auprc(np.full((1, 4), 0.25), RATIONALE[:1, :4], np.ones((1, 4), dtype=bool)) == RATIONALE[0, :4].mean()
+    )  # ties
 
 
 @pytest.mark.parametrize("paradigm", PAPER)

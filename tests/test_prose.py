@@ -199,7 +199,6 @@ def test_what_page_2_and_the_readme_say_of_hard_attention_at_the_papers_rate_hol
     assert len(focus) == 5 and {each.idxmax() for each in focus.values()} <= {10, 15, 20}
     best, last = ([round(number(each), 2) for each in focus.values()] for number in (max, lambda each: each[30]))
     assert (min(best), max(best), min(last), max(last)) == (0.5, 0.52, 0.23, 0.43)
-    assert min(best) > max(last), "worse again in every seed"
 
 
 def test_what_page_12_says_of_pictures_with_twenty_segments_holds() -> None:

@@ -154,3 +154,15 @@ def test_arrow_keys_on_a_slider_change_the_setting(page: Page) -> None:
     slider.press("ArrowLeft")
     assert page.locator("#fcam-m").input_value() == "980000"
     assert values(page, "alpha")[0] == pytest.approx(1e-6, rel=0.2)
+
+
+def test_panels_of_a_row_are_level_and_their_titles_fit_a_line(browser: Browser) -> None:
+    site = browser.new_page(viewport={"width": 1300, "height": 900})
+    site.goto((BOOK / "_build" / "html" / "explorer.html").as_uri())
+    titles = site.locator(".fcam-explorer figcaption").evaluate_all(
+        "all => all.map(each => each.getClientRects()[0].height)"
+    )
+    tops = site.locator(".panels svg").evaluate_all("all => all.map(each => each.getBoundingClientRect().top)")
+    site.close()
+    assert len(tops) == len(titles) == 6 and tops[::2] == tops[1::2]
+    assert len(set(titles)) == 1
