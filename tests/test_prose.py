@@ -201,6 +201,26 @@ def test_what_page_2_and_the_readme_say_of_hard_attention_at_the_papers_rate_hol
     assert (min(best), max(best), min(last), max(last)) == (0.5, 0.52, 0.23, 0.43)
 
 
+def test_what_page_2_says_of_150_epochs_holds() -> None:
+    pictures = [run for run in recorded(Run) if run.config.data.source == "cifar10" and run.config.steps == 150]
+    of: dict[Any, Any] = {(run.config.paradigm, run.config.seed): run.history.set_index("epoch") for run in pictures}
+    assert len(of) == 8
+    for seed, best, after, end, rise in ((0, 0.55, 110, 0.44, [0.31, 0.47]), (1, 0.56, 50, 0.46, [0.33, 0.50])):
+        soft, hard, hybrid = (of[name, seed] for name in ("soft", "hard", "hybrid"))
+        assert soft["train_accuracy"].loc[100:].min() > 0.999
+        assert (
+            soft.loc[[100, 150], ["test_accuracy", "test_focus_accuracy", "test_saif"]].diff().abs().max().max() < 0.02
+        )
+        focus, loss = hard["test_focus_accuracy"].dropna(), hard["train_loss"]
+        assert (round(focus.max(), 2), focus.idxmax(), round(focus[150], 2)) == (best, after, end)
+        assert loss.idxmin() in (109, 110) and loss.iloc[-10:].mean() > 1.3 * loss.loc[101:110].mean()
+        assert hybrid["train_loss"].loc[126:].mean() > 0.9 * hybrid["train_loss"].loc[76:100].mean()
+        assert hybrid.loc[[75, 80], "test_saif"].round(2).tolist() == rise
+        accuracy, saif = hybrid["test_accuracy"], {name: of[name, seed].loc[150, "test_saif"] for name, _ in of}
+        assert accuracy[75] - 0.02 <= accuracy[80] > accuracy[150] and rise[1] > saif["hybrid"] + 0.01
+        assert max(saif, key=lambda name: saif[name]) == "lvml"
+
+
 def test_what_page_12_says_of_pictures_with_twenty_segments_holds() -> None:
     runs = [run for run in recorded(Run) if run.config.data.source == "cifar10"]
     of = {run.config.paradigm: run for run in runs if run.config.data.num_segments == 20}

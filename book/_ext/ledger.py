@@ -38,7 +38,7 @@ NOTEBOOKS: dict[Any, tuple[str, list[dict[str, Any]]]] = {
     configs.Series: ("08_time_series", [{}]),
     configs.Bags: ("09_bags", [{}]),
 }
-NEEDLESS = r" \((reduced copy|Eff\S+ features)\), all \w+|, \w+, \d+ epochs(?=, \d+ epochs at )| epochs(?= at )"
+NEEDLESS = r" \((reduced|Eff)[^)]+\), all \w+|, \S+ mosaics|, \w+, \d+ epochs(?=, \d+ epochs at )| epochs(?= at )"
 MARKS: dict[str, str] = {"supported": "✔", "contradicted": "✘", "inconclusive": "○", "not tested": "·"}
 
 
