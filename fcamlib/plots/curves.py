@@ -1,4 +1,7 @@
-"""Figures of curves: learning, thresholds, settings, the gradient flow, cost, and training at a fixed focus."""
+"""Figures of curves: learning, thresholds, settings, the gradient flow, cost, and training at a fixed focus.
+
+With fewer than five seeds they show the range of the seeds in place of the 95% t-interval.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -223,7 +226,7 @@ def fixed_focus_curves(sweep: pd.DataFrame, theory: pd.DataFrame | None = None, 
     if theory is not None:
         key.append(Line2D([], [], color=INK, lw=0.8, ls=THIN, label="closed form"))
     seeds = sweep["seed"].nunique()
-    key += interval_key(seeds, f"95% t-interval (n = {seeds})") or [Line2D([], [], ls="", label="n = 1")]
+    key += interval_key(seeds, f" (n = {seeds})") or [Line2D([], [], ls="", label="n = 1")]
     return finished(fig, axes, key, ncols=3)
 
 

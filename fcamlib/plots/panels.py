@@ -18,6 +18,7 @@ from scipy.special import stdtrit
 from fcamlib.errors import UserError
 from fcamlib.paradigms import Style, style_of
 from fcamlib.plots.look import DOT, FAINT_INK, INK, PAGE_WIDTH, RULE, PageFigure, paradigm_order, require_columns
+from fcamlib.verdicts import LEAST_SEEDS
 
 DOTS_BELOW = 10  # number of seeds from which only the interval is drawn
 MARKERS = 7  # per curve, so that curves are distinguishable without colour
@@ -29,12 +30,15 @@ LINEAR_BELOW = 2.0  # value above which an axis becomes logarithmic if a curve g
 def seed_band(seeds: Float[np.ndarray, "R T"], shares: bool = False) -> Float[np.ndarray, "3 T"]:
     r"""Mean over the seeds that are not NaN, and the limits of its 95% t-interval, clipped to [0, 1] for `shares`.
 
-    $$\bar v \pm t_{0.975, R-1} \, s / \sqrt R, \qquad \bar v \text{ if } R = 1$$
+    $$\bar v \pm t_{0.975, R-1} \, s / \sqrt R$$
+
+    With fewer than five seeds the limits are the least and the greatest value, as in the tables.
     """
     table = pd.DataFrame(seeds)
     count, mean = table.count(), table.mean()
-    half = (stdtrit((count - 1).clip(1), 0.975) * table.std() / np.sqrt(count)).fillna(0.0)
-    band = np.stack([mean, mean - half, mean + half])
+    half = stdtrit((count - 1).clip(1), 0.975) * table.std() / np.sqrt(count)
+    few = count < LEAST_SEEDS
+    band = np.stack([mean, (mean - half).mask(few, table.min()), (mean + half).mask(few, table.max())])
     return band.clip(0.0, 1.0) if shares else band
 
 
@@ -218,11 +222,12 @@ def paradigm_key(frame: pd.DataFrame, bars: bool | None = None) -> list[Artist]:
         seeds = 0 if bars is None else frame.loc[frame["paradigm"] == look.name, "seed"].nunique()
         label = f"{look.label} (n = {seeds})" if seeds else look.label
         key.append(Line2D([], [], c=look.color, marker=look.marker, ls=look.linestyle, label=label))
-    return key if bars is None else key + interval_key(frame["seed"].nunique(), "95% t-interval of the mean", bars)
+    return key if bars is None else key + interval_key(frame["seed"].nunique(), bars=bars)
 
 
-def interval_key(seeds: int, label: str, bars: bool = False) -> list[Artist]:
-    """Legend entries of intervals and dots, if there are several seeds."""
+def interval_key(seeds: int, number: str = "", bars: bool = False) -> list[Artist]:
+    """Legend entries of intervals, or with few seeds of ranges, and of dots, if there are several seeds."""
+    label = f"{'95% t-interval' if seeds >= LEAST_SEEDS else 'range'}{number or ' over seeds'}"
     drawn = Line2D([], [], color=FAINT_INK, lw=1.4, label=label) if bars else Patch(facecolor=RULE, label=label)
     dots = Line2D([], [], color=FAINT_INK, label="single seeds", **DOT)
     return [] if seeds < 2 else [drawn] if seeds >= DOTS_BELOW else [drawn, dots]
