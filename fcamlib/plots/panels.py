@@ -32,13 +32,13 @@ def seed_band(seeds: Float[np.ndarray, "R T"], shares: bool = False) -> Float[np
 
     $$\bar v \pm t_{0.975, R-1} \, s / \sqrt R$$
 
-    With fewer than five seeds the limits are the least and the greatest value, as in the tables.
+    For a curve of fewer than five seeds the limits are the least and the greatest value, as in the tables.
     """
     table = pd.DataFrame(seeds)
     count, mean = table.count(), table.mean()
-    half = stdtrit((count - 1).clip(1), 0.975) * table.std() / np.sqrt(count)
-    few = count < LEAST_SEEDS
-    band = np.stack([mean, (mean - half).mask(few, table.min()), (mean + half).mask(few, table.max())])
+    half = (stdtrit((count - 1).clip(1), 0.975) * table.std() / np.sqrt(count)).fillna(0.0)
+    limits = (table.min(), table.max()) if len(table) < LEAST_SEEDS else (mean - half, mean + half)
+    band = np.stack([mean, *limits])
     return band.clip(0.0, 1.0) if shares else band
 
 
